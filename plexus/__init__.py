@@ -53,6 +53,7 @@ from plexus.questions import (
     SelectMany,
 )
 from plexus.registry.dependencies import Depends
+from plexus.registry.secrets import Secret
 from plexus.runtime.changes import Change
 from plexus.runtime.hub import Plexus
 from plexus.version import __version__ as __version__
@@ -89,6 +90,7 @@ __all__ = (
     "ResourceInfo",
     "Roots",
     "Sample",
+    "Secret",
     "Select",
     "SelectMany",
     "Start",

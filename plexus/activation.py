@@ -37,9 +37,12 @@ __all__ = (
     "Hints",
     "MethodMark",
     "MethodOptions",
+    "OnDisconnect",
     "PromptInfo",
+    "Record",
     "ResourceInfo",
     "ResourceMark",
+    "Restart",
     "Role",
     "completer",
     "method",
@@ -56,6 +59,13 @@ BackgroundMode: TypeAlias = Literal["optional", "required", "never"]
 CompletionTarget: TypeAlias = tuple[str, str]
 #: Who a method is meant for: models, which see it by default, or programs only.
 Audience: TypeAlias = Literal["model", "client"]
+#: How a run continues after its process was lost: not at all, from its start, or from its last
+#: checkpoint.
+Restart: TypeAlias = Literal["never", "from_start", "from_checkpoint"]
+#: What the run store records of a run: everything, all but its items, or nothing.
+Record: TypeAlias = Literal["all", "metadata", "off"]
+#: Whether a run continues or is cancelled when its caller disconnects.
+OnDisconnect: TypeAlias = Literal["keep", "cancel"]
 #: The kind of a marked function.
 Role: TypeAlias = Literal["method", "prompt", "resource"]
 
@@ -292,6 +302,12 @@ class MethodMark(NamedTuple):
     alias: str | None = None
     #: Whether a host should ask a person before every call.
     needs_person: bool = False
+    #: How a run continues after its process was lost.
+    restart: Restart = "never"
+    #: What the run store records; None for the operator's setting.
+    record: Record | None = None
+    #: What happens when the caller disconnects; None for the operator's setting.
+    on_disconnect: OnDisconnect | None = None
 
 
 MARK = "__plexus_method__"
@@ -336,6 +352,15 @@ class MethodOptions(TypedDict, total=False):
     #: True for a method that only a person should decide to call, such as answering an approval:
     #: hosts that can do so ask before every call.
     needs_person: bool
+    #: How a run continues after its process was lost: "never" (default), "from_start", or
+    #: "from_checkpoint" (see `Context.checkpoint`). Only for work that may be done twice.
+    restart: Restart
+    #: What the run store records: "all", "metadata" (no items) or "off". Default: the operator's
+    #: setting.
+    record: Record | None
+    #: Whether a run continues ("keep") or is stopped ("cancel") when its caller disconnects and
+    #: does not reconnect. Default: the operator's setting.
+    on_disconnect: OnDisconnect | None
 
 
 @overload

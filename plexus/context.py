@@ -13,17 +13,18 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from plexus.errors import DeadlineExceeded, Declined, Failed, PlexusError, Unsupported
+from plexus.errors import DeadlineExceeded, Declined, Failed, PlexusError, TooBig, Unsupported
 from plexus.events import Cancelled, ErrorEvent, Event, Log, Progress, Result, Terminal
 from plexus.principal import Principal
 from plexus.questions import Question
-from plexus.runtime.threads import sender_of_worker
+from plexus.rpc import wire
+from plexus.runtime.threads import sender_of_worker, waiter_of_worker
 
 if TYPE_CHECKING:  # imported for annotations only: the hub imports this module
     from plexus.runtime.hub import Plexus
     from plexus.runtime.run import LocalRun
 
-__all__ = ("Context", "Storage", "Stores", "SubCall", "value_of")
+__all__ = ("Context", "RestartedContext", "Storage", "Stores", "SubCall", "value_of")
 
 A = TypeVar("A")
 #: Levels of syslog, the least urgent first.
@@ -87,6 +88,47 @@ class Context:
         return self._run.id
 
     @property
+    def epoch(self) -> int:
+        """How often this run was restarted: 0 at first."""
+        return self._run.epoch
+
+    @property
+    def restored(self) -> Any:
+        """The last checkpoint of a run that was restarted; None if it was not, or had none."""
+        return None
+
+    def checkpoint(self, value: Any) -> Awaitable[None]:
+        """Store a JSON value, so that a restart of this run continues from it.
+
+        Await it in an `async def`: it returns when the value and everything yielded before it are
+        durable, or at once if the hub has no run store. In a plain function, call it without
+        `await`; it blocks that long. Raises Unsupported unless the method declares
+        `restart="from_checkpoint"`, InvalidEvent for a value without a JSON form, and TooBig.
+        """
+        run, limit = self._run, self.plexus.limits.checkpoint_bytes
+        spec = self.plexus.find_method(run.method)
+        # A method that was unregistered meanwhile continues as it was declared.
+        if spec is not None and spec.restart != "from_checkpoint":
+            raise Unsupported(
+                f'{run.method} does not declare @method(restart="from_checkpoint"), so its '
+                "checkpoints would never be used."
+            )
+        raw = wire.encode_exact(value, "the checkpoint")
+        if len(raw) > limit:
+            raise TooBig(
+                f"A checkpoint of {len(raw)} bytes exceeds the limit of {limit} bytes. Store the "
+                "data in ctx.storage or in a file, and only its position in the checkpoint.",
+                data={"limit": limit},
+            )
+        wait = waiter_of_worker()
+        if wait is None:
+            return _store_checkpoint(run, raw)
+        _check_not_stopped(run)
+        wait(partial(_store_checkpoint, run, raw))
+        _check_not_stopped(run)
+        return _Capacity(run)
+
+    @property
     def storage(self) -> Storage:
         """Durable storage of this activation for this principal. Raises Unsupported without one."""
         stores = self.plexus.storage
@@ -129,9 +171,8 @@ class Context:
         send = sender_of_worker()
         if send is None:
             run.append(event)
-        elif run.cancel_reason is not None or run.terminal is not None:
-            raise asyncio.CancelledError  # the only place where a thread can be stopped
         else:
+            _check_not_stopped(run)
             send(partial(_append, run, event), event)
         return _Capacity(run)
 
@@ -212,11 +253,41 @@ class Context:
         return [future.result() for future in asked]
 
 
+class RestartedContext(Context):
+    """The call that a restarted run is serving."""
+
+    __slots__ = ("_restored",)
+
+    def __init__(self, plexus: Plexus, run: LocalRun) -> None:
+        super().__init__(plexus, run)
+        raw = run.checkpoint
+        self._restored = None if raw is None else wire.decode_trusted(raw)
+
+    @property
+    def restored(self) -> Any:
+        return self._restored
+
+
 def _check_answer(question: Question[Any], answer: Any) -> None:
     if answer is None:
         raise Declined(f"declined: {question.message}")
     if isinstance(answer, PlexusError):
         raise answer
+
+
+def _check_not_stopped(run: LocalRun) -> None:
+    """Stop a worker thread whose run is cancelled: only its use of the context can do that."""
+    if run.cancel_reason is not None or run.terminal is not None:
+        raise asyncio.CancelledError
+
+
+async def _store_checkpoint(run: LocalRun, raw: bytes) -> None:
+    """Store a checkpoint; ignored after the end of the run."""
+    if run.terminal is not None:
+        return
+    if run.recorder is not None:
+        await run.recorder.checkpoint(run, raw)
+    run.checkpoint = raw
 
 
 def _append(run: LocalRun, event: Event) -> None:
@@ -249,9 +320,7 @@ class SubCall:
 
     async def __aiter__(self) -> AsyncGenerator[Event]:
         parent = self._parent
-        call = await parent.plexus.call_loaded(
-            self._method, self._params, parent.principal, parent
-        )
+        call = await parent.plexus.call_loaded(self._method, self._params, parent.principal, parent)
         try:
             async with aclosing(call.run.batches(call.after, owner=call.fresh)) as batches:
                 async for batch in batches:

@@ -136,7 +136,10 @@ class Declined(PlexusError):
 
 
 class Unsupported(PlexusError):
-    """The caller cannot answer this kind of question; `data["kind"]` is the kind."""
+    """Not available here, such as a kind of question that the caller cannot answer.
+
+    `data["kind"]` is the kind of such a question.
+    """
 
     default_code = "unsupported"
 

@@ -42,6 +42,7 @@ __all__ = (
     "Progress",
     "QuestionAsked",
     "Resource",
+    "Restarted",
     "Result",
     "Start",
     "Terminal",
@@ -271,6 +272,18 @@ class Gap(Event):
 
     def as_line(self) -> str:
         return f"[items {self.from_} to {self.to} are no longer available]"
+
+
+class Restarted(Event):
+    """The process of the run was lost, and another continues it.
+
+    `epoch` counts the restarts of the run. What follows may repeat items before this one.
+    """
+
+    epoch: int
+
+    def as_text(self) -> str:
+        return "[restarted]\n"
 
 
 class Terminal(Event):

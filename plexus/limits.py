@@ -100,6 +100,10 @@ class Limits:
     #: Size of one event. An image fits; a film should be a resource.
     #: Past it: the run ends with `too_big`.
     event_bytes: int = 1 * MIB
+    #: Size of one checkpoint, as JSON. A checkpoint is a position, such as an offset or a cursor;
+    #: data belongs in `ctx.storage` or in a file. It is written every time.
+    #: Past it: `ctx.checkpoint` raises `too_big`, and the previous checkpoint stays.
+    checkpoint_bytes: int = 1 * MIB
     #: Size of one terminal, and of the events of one buffered response.
     #: Past it: a terminal becomes `too_big`; a buffered response keeps its head and tail.
     answer_bytes: int = 10 * MIB

@@ -27,7 +27,7 @@ from plexus.principal import LOCAL, Principal
 from plexus.runtime.builtin import PlexusActivation
 from plexus.runtime.calls import Call
 from plexus.runtime.hub import Plexus
-from plexus.runtime.run import Run
+from plexus.runtime.run import LocalRun, Run
 
 __all__ = ("Answers", "Expectation", "Local", "Stream", "expect", "local")
 
@@ -123,7 +123,33 @@ class Local:
         Questions without an answer are left to the test: `stream.answer(...)`.
         """
         call = self.hub.call(method, params, self._principal)
-        return Stream(call, self._answers, self._within_s)
+        return Stream(call, self._answers, self._within_s, params)
+
+    async def restart(self, stream: Stream) -> Stream:
+        """Stop a run and restart it with its last checkpoint, as after the loss of its process.
+
+        The new stream begins with `Restarted`. Unlike after a real loss, the `finally` blocks of
+        the stopped run are executed. Raises Unsupported if the method declares no restart.
+        """
+        await stream.aclose()
+        old = stream.run
+        assert isinstance(old, LocalRun), "a test has runs of its own process only"
+        # The end of the stopped run is not part of the restarted one.
+        first_seq = old.log.last
+        run = self.hub.restart(
+            old.method,
+            run_id=old.id,
+            principal=old.principal,
+            arguments=stream.params,
+            epoch=old.epoch + 1,
+            checkpoint=old.checkpoint,
+            first_seq=first_seq,
+            started_at=old.started_at,
+            parent=None,
+            key=old.key,
+        )
+        call = Call(run, first_seq - 1, True, True)
+        return Stream(call, self._answers, self._within_s, stream.params)
 
     async def events(self, method: str, /, **params: Any) -> list[Event]:
         """Return all events of a call, up to and including its terminal."""
@@ -155,9 +181,13 @@ class Local:
 class Stream:
     """The events of one call, as they arrive. Leaving the block stops the run."""
 
-    def __init__(self, call: Call, answers: Answers, within_s: float) -> None:
+    def __init__(
+        self, call: Call, answers: Answers, within_s: float, params: dict[str, Any]
+    ) -> None:
         #: The run itself.
         self.run = call.run
+        #: The parameters of the call.
+        self.params = params
         #: Questions that wait for an answer, by number.
         self.unanswered: dict[str, QuestionAsked] = {}
         self._answers = answers

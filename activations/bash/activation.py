@@ -83,9 +83,11 @@ class Bash(Activation):
         #: Whether bwrap can limit the size of a file system; detected by the first trial.
         self._sized = True
 
+    # Never restarted: a command has effects that must not happen twice.
     @method(
         title="Run a shell command",
         deadline_s=None,
+        restart="never",
         read_only=False,
         destructive=True,
         open_world=True,

@@ -47,7 +47,15 @@ class ClaudeCode(Activation):
         """Create the activation over the sessions of `chat`."""
         self._chat = chat
 
-    @method(deadline_s=TURN_S, schema=CHAT_SCHEMA, open_world=True, scope="chat", audience="model")
+    # Never restarted: a turn costs money, and its tools may already have been called.
+    @method(
+        deadline_s=TURN_S,
+        restart="never",
+        schema=CHAT_SCHEMA,
+        open_world=True,
+        scope="chat",
+        audience="model",
+    )
     async def chat(
         self,
         session_name: str,

@@ -186,10 +186,13 @@ class Chat(Activation):
         return await (await self._sessions()).set_head(ctx, session, node_id)
 
     # --- turns --------------------------------------------------------------------------------
+    #
+    # A turn is never restarted: it costs money, and its tools may already have been called.
 
     @method(
         title="Send a message",
         deadline_s=TURN_S,
+        restart="never",
         destructive=False,
         open_world=True,
         audience="model",
@@ -226,7 +229,13 @@ class Chat(Activation):
         options = TurnOptions(None, ephemeral, max_turns, when_busy, overflow)
         return Turn(sessions, ctx, session, [*files, new], options).run()
 
-    @method(title="Regenerate an answer", deadline_s=TURN_S, destructive=False, open_world=True)
+    @method(
+        title="Regenerate an answer",
+        deadline_s=TURN_S,
+        restart="never",
+        destructive=False,
+        open_world=True,
+    )
     async def regenerate(
         self,
         session: str,
@@ -251,7 +260,13 @@ class Chat(Activation):
         options = TurnOptions(user_node, False, max_turns, when_busy, overflow)
         return Turn(sessions, ctx, session, (), options).run()
 
-    @method(title="Edit a message", deadline_s=TURN_S, destructive=False, open_world=True)
+    @method(
+        title="Edit a message",
+        deadline_s=TURN_S,
+        restart="never",
+        destructive=False,
+        open_world=True,
+    )
     async def edit(
         self,
         session: str,

@@ -55,6 +55,7 @@ EXTRA_FIELDS: Final = (
     "names",
     "returns_media",
     "has_given_schema",
+    "on_disconnect",
 )
 
 
@@ -169,6 +170,9 @@ class LazyMethod(MethodSpec):
             "hints": Hints(**described.get("hints", {})),
             "background": described.get("background", "optional"),
             "scope": described["scope"],
+            "restart": described.get("restart", "never"),
+            "record": described.get("record"),
+            "secret_names": frozenset(entry["secret_names"]),
             "names": tuple(entry["names"]),
             "resource": None if resource is None else _resource(**resource),
             "template": None if resource is None else Template(resource["uri"]),
@@ -219,9 +223,8 @@ def dump_manifest(nodes: Mapping[str, Node], sources: Iterable[Path], root: Path
 
 
 def _dump_method(spec: MethodSpec) -> dict[str, Any]:
-    return {"schema": schema.describe_method(spec)} | {
-        name: getattr(spec, name) for name in EXTRA_FIELDS
-    }
+    dumped = {"schema": schema.describe_method(spec), "secret_names": sorted(spec.secret_names)}
+    return dumped | {name: getattr(spec, name) for name in EXTRA_FIELDS}
 
 
 def _text(value: Any) -> str:

@@ -21,6 +21,7 @@ from plexus.context import Context
 from plexus.errors import RegistrationError
 from plexus.principal import Principal
 from plexus.registry.dependencies import Dependency, marker_of, read_dependency
+from plexus.registry.secrets import Secret, is_bare_secret
 
 __all__ = ("Parameter", "Parameters", "read_hints", "read_parameters", "unwrap_hint")
 
@@ -120,6 +121,10 @@ def read_parameters(
             raise RegistrationError(
                 f"{subject}: names with a leading underscore are reserved; rename it "
                 f"to {name.lstrip('_')!r}"
+            )
+        if isinstance(parameter.default, Secret) or is_bare_secret(hints.get(name)):
+            raise RegistrationError(
+                f"{subject}: write a secret as `{name}: Annotated[str, Secret()]`, with its type"
             )
         # Without a type hint, any JSON value is accepted, and the schema allows any.
         hint, default, factory = _read_field(hints.get(name, Any), parameter.default, subject)

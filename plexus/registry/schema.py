@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, Literal
 from plexus.activation import Hints, PromptInfo, ResourceInfo, ResourceMark
 from plexus.errors import Internal
 from plexus.events import Data, Event
+from plexus.registry.secrets import Secret
 from plexus.registry.signature import MethodSpec
 from plexus.registry.validation import Validate, all_errors, fail_fast, validate_strictly
 from plexus.rpc import wire
@@ -152,6 +153,8 @@ def core_schema(hint: Any) -> Schema | None:
 def _constrained(described: Schema | None, metadata: tuple[Any, ...]) -> Schema | None:
     """Add constraints of the package annotated_types to a plain type; None for any others."""
     for each in metadata:
+        if isinstance(each, Secret):
+            continue
         name = type(each).__name__.lower()
         bound, kinds = _CONSTRAINTS.get(name, ("", ()))
         is_known = type(each).__module__ == "annotated_types"
@@ -207,6 +210,10 @@ def describe_method(spec: MethodSpec) -> Schema:
         described["hints"] = hints
     if spec.background != "optional":
         described["background"] = spec.background
+    if spec.restart != "never":
+        described["restart"] = spec.restart
+    if spec.record is not None:
+        described["record"] = spec.record
     described["params"] = parameters_schema(spec)
     if spec.kind == "stream":
         described["events"] = _events_schema(spec)

@@ -25,7 +25,10 @@ from plexus.activation import (
     Deadline,
     Hints,
     MethodMark,
+    OnDisconnect,
+    Record,
     ResourceMark,
+    Restart,
     Role,
 )
 from plexus.errors import RegistrationError
@@ -36,6 +39,8 @@ from plexus.registry.docstrings import read_docstring
 from plexus.registry.items import ANYTHING, read_items, read_result
 from plexus.registry.parameters import Parameter, read_hints, read_parameters
 from plexus.registry.roles import Completer, check_role, read_completers
+from plexus.registry.run_options import check_run_options
+from plexus.registry.secrets import is_secret, secret_properties
 from plexus.registry.uri_templates import NameTemplate, Template
 
 __all__ = ("MethodSpec", "Parameter", "Purpose", "is_name", "read_methods")
@@ -118,6 +123,12 @@ class MethodSpec:
     alias: str | None = None
     #: Whether a host should ask a person before every call.
     needs_person: bool = False
+    #: How a run of it continues after its process was lost.
+    restart: Restart = "never"
+    #: What the run store records of a run; None for the operator's setting.
+    record: Record | None = None
+    #: What happens when the caller disconnects; None for the operator's setting.
+    on_disconnect: OnDisconnect | None = None
     #: Its entry in `plexus.schema` from a manifest; otherwise it is created when needed.
     schema_entry: dict[str, Any] | None = None
     #: Completers by argument.
@@ -132,6 +143,15 @@ class MethodSpec:
     def names(self) -> tuple[str, ...]:
         """The names of the parameters, in their order."""
         return tuple(parameter.name for parameter in self.parameters)
+
+    @functools.cached_property
+    def secret_names(self) -> frozenset[str]:
+        """The names of secret parameters, whose values must not be stored or logged.
+
+        A parameter is secret if any value inside it is: see `plexus.registry.secrets`.
+        """
+        named = {each.name for each in self.parameters if is_secret(each.hint)}
+        return frozenset(named | secret_properties(self.given_schema or {}))
 
     @functools.cached_property
     def returns_media(self) -> bool:
@@ -277,8 +297,12 @@ def _read_method(owner: Activation, name: str, bound: Any, path: str, where: str
         audience=mark.audience or owner.audience,
         alias=mark.alias,
         needs_person=mark.needs_person,
+        restart=mark.restart,
+        record=mark.record,
+        on_disconnect=mark.on_disconnect,
     )
     check_role(spec, where)
+    check_run_options(spec, where)
     return spec
 
 

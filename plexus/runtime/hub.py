@@ -11,8 +11,16 @@ from functools import partial
 from typing import Any
 
 from plexus.activation import Activation, PromptInfo, ResourceInfo
-from plexus.context import Context, Stores
-from plexus.errors import Busy, Denied, NotFound, RegistrationError, UnknownMethod
+from plexus.context import Context, RestartedContext, Stores
+from plexus.errors import (
+    Busy,
+    Denied,
+    NotFound,
+    RegistrationError,
+    UnknownMethod,
+    Unsupported,
+)
+from plexus.events import Restarted
 from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
 from plexus.registry import schema
@@ -36,7 +44,7 @@ from plexus.runtime.changes import LISTS, Change, Notice, lists_of
 from plexus.runtime.lifespans import Lifespans, close_activations
 from plexus.runtime.pump import Pump
 from plexus.runtime.question_feed import Questions
-from plexus.runtime.run import Run
+from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.runs import NotLoaded, Runs, random_numbers, unknown_run
 from plexus.runtime.threads import WorkerThreads
 from plexus.text import shorten
@@ -352,6 +360,57 @@ class Plexus:
         """Return what `find_run_to_control` returns, from memory or from the run store."""
         run = await self.runs.fetch(run_id, principal)
         self.check_control(run, principal)
+        return run
+
+    def restart(
+        self,
+        method: str | MethodSpec,
+        *,
+        run_id: int,
+        principal: Principal,
+        arguments: dict[str, Any],
+        epoch: int,
+        checkpoint: bytes | None,
+        first_seq: int,
+        started_at: float,
+        parent: int | None,
+        key: str | None,
+    ) -> LocalRun:
+        """Start a method again under the number of a run whose process was lost.
+
+        `arguments` are those of the call, as JSON values; `checkpoint` is the last one, as JSON;
+        `first_seq` is the number of the first item, which is `Restarted`; `started_at` is when the
+        run first started, on the monotonic clock of this process (see `monotonic_at`). The timeout
+        of the run starts again.
+
+        Raises, before any effect, UnknownMethod, Unsupported if the method does not declare a
+        restart, Denied, InvalidParams, and Busy, also if the run is in progress here.
+        """
+        if self.draining:
+            raise Busy(STOPPING, code="stopping")
+        spec = self.resolve(method, principal) if isinstance(method, str) else method
+        if spec.restart == "never":
+            raise Unsupported(
+                f'{spec.name} cannot be restarted. Declare @method(restart="from_start") or '
+                'restart="from_checkpoint".'
+            )
+        self.check_scope(spec, principal)
+        valid, _, _ = read_arguments(spec, arguments, self.limits.errors_listed)
+        if spec.principal_name is not None:
+            valid[spec.principal_name] = principal
+        deadline_s = self.limits.run_s if spec.deadline_s == "default" else spec.deadline_s
+        run = self.runs.start(spec.name, principal, parent, deadline_s, key, spec.purpose, run_id)
+        run.started_at = started_at
+        run.epoch = epoch
+        run.checkpoint = checkpoint if spec.restart == "from_checkpoint" else None
+        run.log.first = first_seq
+        run.append(Restarted(epoch))
+        if self.runs.is_observed:
+            self.runs.notify_started(run, valid, None)
+        if spec.context_name is not None:
+            valid[spec.context_name] = RestartedContext(self, run)
+        yields = spec.yields if spec.kind == "stream" else None
+        self.pump.submit((run, spec.function, valid, yields))
         return run
 
     def find_run_to_control(self, run_id: int, principal: Principal) -> Run:

@@ -40,6 +40,7 @@ __all__ = (
     "Reader",
     "RunLog",
     "StoredItems",
+    "monotonic_at",
     "wall_ms",
 )
 
@@ -82,6 +83,11 @@ class DroppedItems(Protocol):
         `first` is greater than `after + 1` if items in between are not stored; without items there
         are none. Raises PlexusError.
         """
+
+
+def monotonic_at(milliseconds: float) -> float:
+    """Convert milliseconds since the epoch to a time of the monotonic clock of this process."""
+    return milliseconds / 1000 - WALL_OFFSET
 
 
 class Batch:
@@ -132,7 +138,6 @@ class RunLog:
     __slots__ = (
         "_counted",
         "_resume",
-        "_started_at",
         "dropped",
         "ended",
         "events",
@@ -143,6 +148,7 @@ class RunLog:
         "owner",
         "payloads",
         "size",
+        "started_at",
         "total",
         "waiting_readers",
     )
@@ -152,7 +158,7 @@ class RunLog:
         self.payloads: list[bytes] = []
         #: Monotonic time from an item on; before the first mark, the start time.
         self.marks: list[tuple[int, float]] = []
-        self._started_at = started_at
+        self.started_at = started_at
         #: Number of the oldest item.
         self.first = 1
         #: Bytes of the current items, and of all items ever, as counted by `trim`.
@@ -236,13 +242,13 @@ class RunLog:
     def mark(self, at: float) -> None:
         """Record the time of the newest item, unless it has hardly changed."""
         marks = self.marks
-        if at - (marks[-1][1] if marks else self._started_at) > RESOLUTION_S:
+        if at - (marks[-1][1] if marks else self.started_at) > RESOLUTION_S:
             marks.append((self.last, at))
 
     def time_of(self, seq: int) -> float:
         """Return the monotonic time of an item, to a millisecond."""
         index = bisect.bisect_right(self.marks, seq, key=_number)
-        return self.marks[index - 1][1] if index else self._started_at
+        return self.marks[index - 1][1] if index else self.started_at
 
     def size_after(self, seq: int) -> int:
         """Return the bytes of the items after this number."""

@@ -15,7 +15,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from plexus.errors import NotFound, PlexusError
 from plexus.events import Cancelled, ErrorEvent, Event, Terminal, outcome_of
@@ -27,7 +27,7 @@ from plexus.rpc import wire
 from plexus.runtime.log import Batch, Reader, RunLog, wall_ms
 from plexus.runtime.question_feed import OpenQuestion, OpenQuestions, QuestionChanged
 
-__all__ = ("LocalRun", "Run")
+__all__ = ("LocalRun", "Run", "RunRecorder")
 
 
 class Run(ABC):
@@ -238,10 +238,21 @@ class Run(ABC):
         return self.questions.find(request)
 
 
+class RunRecorder(Protocol):
+    """The durable record of local runs, as a program provides it."""
+
+    async def checkpoint(self, run: LocalRun, value: bytes) -> None:
+        """Store a checkpoint as JSON; return when it is durable.
+
+        The items before it must be durable then too: a restarted run does not produce them again.
+        Raises PlexusError if it cannot be stored.
+        """
+
+
 class LocalRun(Run):
     """A run of this process, created by `plexus.runtime.runs`, driven by `plexus.runtime.pump`."""
 
-    __slots__ = ("cancel_deadline", "deadline", "task")
+    __slots__ = ("cancel_deadline", "checkpoint", "deadline", "epoch", "recorder", "task")
 
     def __init__(
         self,
@@ -262,6 +273,12 @@ class LocalRun(Run):
         self.cancel_deadline: float | None = None
         #: The task that steps this run at the moment; set by the pump.
         self.task: asyncio.Task[None] | None = None
+        #: Where it is recorded; None if it is not.
+        self.recorder: RunRecorder | None = None
+        #: The last value of `Context.checkpoint`, as JSON.
+        self.checkpoint: bytes | None = None
+        #: How often it was restarted after its process was lost.
+        self.epoch = 0
 
     @property
     def state(self) -> str:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from plexus.errors import InvalidParams, NotFound, PlexusError
+from plexus.errors import Busy, InvalidParams, NotFound, PlexusError
 from plexus.limits import Limits
 from plexus.principal import Principal
 from plexus.registry.signature import Purpose
@@ -125,17 +125,25 @@ class Runs:
         deadline_s: float | None,
         key: str | None,
         purpose: Purpose = "work",
+        run_id: int | None = None,
     ) -> LocalRun:
-        """Register a new run.
+        """Register a new run, or one that continues under its number.
 
-        Raises Busy when its principal has reached its share; a run that another run starts is never
-        refused.
+        Raises Busy when its principal has reached its share, which a run that another run starts
+        does not count in, and when a run with this number is in progress.
         """
+        if run_id is not None and run_id in self._running:
+            raise Busy(f"Run {run_id} is in progress in this process.")
         if parent is None and not self._pools[purpose].acquire(principal.name):
             raise self._pools[purpose].refusal(principal.name)
-        run_id = self._new_id()
-        while run_id in self._running or run_id in self._finished.entries:
+        if run_id is None:
             run_id = self._new_id()
+            while run_id in self._running or run_id in self._finished.entries:
+                run_id = self._new_id()
+        else:
+            # It may have ended here before: an owner that lost its lease can take over again.
+            self._finished.discard(run_id)
+            self._finished_control.discard(run_id)
         run = LocalRun(
             run_id, method, principal, self.limits, self._on_run_end, parent, deadline_s, purpose
         )
@@ -367,7 +375,7 @@ class Runs:
                     self._abandoned += 1
                     run.abandon()
             elif run.deadline is not None and now > run.deadline:
-                run.expire(round(run.deadline - run.started_at, 3))
+                run.expire(round(run.deadline - run.log.started_at, 3))
             elif run.orphan_deadline is not None and now > run.orphan_deadline:
                 run.cancel("the caller disconnected and did not reconnect")
         self._evict_expired(now)

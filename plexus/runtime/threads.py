@@ -14,17 +14,24 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import contextvars
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, NamedTuple
 
 from plexus.errors import Busy
 
-__all__ = ("ThreadCounts", "ThreadIterator", "WorkerThreads", "sender_of_worker")
+__all__ = (
+    "ThreadCounts",
+    "ThreadIterator",
+    "WorkerThreads",
+    "sender_of_worker",
+    "waiter_of_worker",
+)
 
 #: How many values a generator may be ahead of its reader.
 BUFFERED: Final = 256
@@ -41,6 +48,18 @@ def sender_of_worker() -> Callable[[Callable[[], None], Any], None] | None:
     events between its values, so that their order is kept.
     """
     return getattr(_worker, "send", None)
+
+
+#: Starts work on the event loop, after all that was sent before, and waits for its end.
+Wait = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
+
+
+def waiter_of_worker() -> Wait | None:
+    """Return the function with which this worker thread waits for the loop; None in others.
+
+    It takes a coroutine function, and raises what the coroutine raises.
+    """
+    return getattr(_worker, "wait", None)
 
 
 class ThreadCounts(NamedTuple):
@@ -66,6 +85,31 @@ class _Job:
     def send(self, append: Callable[[], None], _: Any) -> None:
         """Append an event on the loop."""
         self.loop.call_soon_threadsafe(append)
+
+    def wait(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do work on the loop, and wait for it in the thread."""
+        asyncio.run_coroutine_threadsafe(work(), self.loop).result()
+
+
+class _Pause:
+    """Work for the loop that a generator waits for, in its place among the values."""
+
+    __slots__ = ("done", "work")
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self.work = work
+        self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    async def perform(self) -> None:
+        """Do the work, and let the thread continue."""
+        try:
+            await self.work()
+        except BaseException as error:
+            self.done.set_exception(error)
+            if not isinstance(error, Exception):
+                raise  # a cancellation is for the run too
+        else:
+            self.done.set_result(None)
 
 
 class WorkerThreads:
@@ -134,7 +178,7 @@ class WorkerThreads:
                         self._idle.remove(jobs)
                         return
                 continue  # a job was assigned just now
-            _worker.send = job.send
+            _worker.send, _worker.wait = job.send, job.wait
             value: Any = None
             error: BaseException | None = None
             try:
@@ -143,7 +187,7 @@ class WorkerThreads:
                 error = RuntimeError(f"the method raised {stopped!r}")
             except BaseException as raised:  # noqa: BLE001 - the caller gets it
                 error = raised
-            _worker.send = None
+            _worker.send = _worker.wait = None
             with self._lock:
                 self._jobs.discard(job)
                 self._idle.append(jobs)
@@ -184,20 +228,23 @@ class ThreadIterator:
         if self._job is None:
             self._job = self._threads.start(self._produce)
             self._job.done.add_done_callback(self._wake)
-        while not self._values:
-            if self._job.done.done():
-                self._closed = True
-                self._job.done.result()  # raises what the generator raised
-                raise StopAsyncIteration
-            self._waiter = self._job.loop.create_future()
-            # The thread may have added a value before it could see the waiter.
-            if not self._values and not self._job.done.done():
-                await self._waiter
-            self._waiter = None
-        value = self._values.popleft()
-        if len(self._values) < BUFFERED // 2:
-            self._room.set()
-        return value
+        while True:
+            while not self._values:
+                if self._job.done.done():
+                    self._closed = True
+                    self._job.done.result()  # raises what the generator raised
+                    raise StopAsyncIteration
+                self._waiter = self._job.loop.create_future()
+                # The thread may have added a value before it could see the waiter.
+                if not self._values and not self._job.done.done():
+                    await self._waiter
+                self._waiter = None
+            value = self._values.popleft()
+            if len(self._values) < BUFFERED // 2:
+                self._room.set()
+            if value.__class__ is not _Pause:
+                return value
+            await value.perform()  # the reader has taken all values before it
 
     async def aclose(self) -> None:
         """Close the generator at its next `yield`, and wait for its cleanup."""
@@ -205,11 +252,15 @@ class ThreadIterator:
         self._room.set()
         if self._job is not None and not self._job.done.done():
             self._job.stopped = True
+            for value in tuple(self._values):
+                if value.__class__ is _Pause:
+                    value.done.cancel()
             await self._threads.wait(self._job)
 
     def _produce(self) -> None:
         """Fill the buffer; runs in the thread."""
         _worker.send = lambda _, event: self._push(event)
+        _worker.wait = self._pause
         values = iter(self._make())
         try:
             for value in values:
@@ -231,6 +282,17 @@ class ThreadIterator:
             # The reader may have caught up before the event was cleared.
             if len(self._values) >= BUFFERED and not self._closed:
                 self._room.wait()
+
+    def _pause(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Wait until the loop has done some work in its turn; runs in the thread."""
+        pause = _Pause(work)
+        self._push(pause)
+        if self._closed:
+            pause.done.cancel()
+        try:
+            pause.done.result()
+        except concurrent.futures.CancelledError:
+            raise asyncio.CancelledError from None
 
     def _wake(self, _: object = None) -> None:
         waiter = self._waiter

@@ -272,8 +272,7 @@ class Flush:
             "retention_s",
         )
         aliased = ", ".join(
-            f"{column} AS {name}"
-            for column, name in zip(columns.split(", "), names, strict=True)
+            f"{column} AS {name}" for column, name in zip(columns.split(", "), names, strict=True)
         )
         found = tx.all(
             "UPDATE runs SET state = u.state, outcome = u.outcome, exit_code = u.exit_code,"

@@ -100,7 +100,11 @@ def database_ms(tx: Transaction) -> int:
 
 
 def renew_lease(
-    tx: Transaction, process: int, identity: tuple[str, int, int | None, str, str], *, watching: bool
+    tx: Transaction,
+    process: int,
+    identity: tuple[str, int, int | None, str, str],
+    *,
+    watching: bool,
 ) -> None:
     """Write the row of a process: host, pid, start time, project and version."""
     tx.run(
@@ -235,9 +239,7 @@ def claim_runs(tx: Transaction, process: int, methods: Iterable[str]) -> list[Cl
     known = set(methods)
     claims = [Claim(*row) for row in waiting if row[1] in known]
     for claim in claims:
-        tx.run(
-            "UPDATE runs SET process = ?, kept_until = NULL WHERE id = ?", (process, claim.run)
-        )
+        tx.run("UPDATE runs SET process = ?, kept_until = NULL WHERE id = ?", (process, claim.run))
     return claims
 
 

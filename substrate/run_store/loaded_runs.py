@@ -102,9 +102,7 @@ class LoadedRuns:
         self._evict()
         project = self._scope.project
         return [
-            run
-            for run in self._runs.values()
-            if project is None or run.record.project == project
+            run for run in self._runs.values() if project is None or run.record.project == project
         ]
 
     async def load(self, run_id: int) -> StoredRun | None:

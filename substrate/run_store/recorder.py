@@ -347,18 +347,14 @@ class Recorder:
         state = STATE_NUMBERS[terminal.type]
         kept_ms = self._retention.kept_ms(group.method, outcome)
         if entry.inserted:
-            flush.update(
-                entry, state, outcome, exit_code, ended_at, kept_ms, _retention_of(run)
-            )
+            flush.update(entry, state, outcome, exit_code, ended_at, kept_ms, _retention_of(run))
             flush.add_segments(entry)
             flush.close_questions(run.id)
             return
         items = None
         if len(entry.segments) == 1 and entry.size < INLINE_BYTES and entry.segments[0].first == 1:
             items = b"\n".join(entry.segments[0].pieces).decode()
-        flush.insert(
-            entry, state, outcome, exit_code, ended_at, kept_ms, _retention_of(run), items
-        )
+        flush.insert(entry, state, outcome, exit_code, ended_at, kept_ms, _retention_of(run), items)
         if items is None:
             flush.add_segments(entry)
 

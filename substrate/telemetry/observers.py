@@ -2,7 +2,7 @@
 
 The run log has one line for each run that ends: method, principal, outcome, duration and size. It
 contains no results, reasons or error texts, because those may contain anything. Arguments are
-included only if the settings enable it.
+included only if the settings enable it, and secret ones never.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from plexus.events import ErrorEvent
 from plexus.principal import Principal
+from plexus.registry.secrets import redact_arguments
 from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
 from plexus.runtime.run import Run
-from plexus.runtime.runs import Runs
 from plexus.text import shorten
 from substrate.settings import Settings
 from substrate.telemetry.refusals import Refusals
@@ -41,7 +41,7 @@ class Observers:
         self.needs_origins = False
         hub.runs.on_refused(self.refusals.call)
         if logging.getLogger("substrate.runs").isEnabledFor(logging.INFO):
-            self._add(RunLogger(hub.runs, arguments=settings.log_arguments).stop)
+            self._add(RunLogger(hub, arguments=settings.log_arguments).stop)
         if is_enabled(os.environ):
             tracing = open_tracing(hub.runs)
             if tracing is not None:
@@ -60,13 +60,14 @@ class Observers:
 class RunLogger:
     """Writes a log line for each run of a hub that ends."""
 
-    def __init__(self, runs: Runs, *, arguments: bool = False) -> None:
+    def __init__(self, hub: Plexus, *, arguments: bool = False) -> None:
+        self._hub = hub
         self._arguments = arguments
         #: Fields that are known only when a run starts, by run id.
         self._start_fields: dict[int, dict[str, Any]] = {}
         self._unsubscribe_callbacks: list[Callable[[], None]] = [
-            runs.on_start(self._on_start),
-            runs.on_end(self._on_end),
+            hub.runs.on_start(self._on_start),
+            hub.runs.on_end(self._on_end),
         ]
 
     def stop(self) -> None:
@@ -85,7 +86,9 @@ class RunLogger:
             if origin is not None:
                 fields_at_start["transport"] = origin.transport
         if self._arguments:
-            fields_at_start["arguments"] = _text(arguments)
+            find = self._hub.find_method
+            logged = redact_arguments(find(run.method), arguments, find)
+            fields_at_start["arguments"] = _text(logged)
         self._start_fields[run.id] = fields_at_start
 
     def _on_end(self, run: Run) -> None:

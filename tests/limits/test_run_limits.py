@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from conftest import OpenHub
-from hub_calls import WAIT_S, end_of, follow, ignore, quiet, read, settled, until
+from hub_calls import WAIT_S, end_of, follow, ignore, local, quiet, read, settled, until
 
 from plexus import Activation, Confirm, Content, Context, NotFound, Plexus, method
-from plexus.errors import Busy
+from plexus.errors import Busy, TooBig
 from plexus.events import Cancelled, ErrorEvent, Event, Gap, QuestionAsked, Result
 from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
@@ -78,6 +78,17 @@ class Work(Activation):
         """Ask for a confirmation."""
         return "yes" if await ctx.ask(Confirm("Really?")) else "no"
 
+    @method(restart="from_checkpoint")
+    async def store(self, lengths: list[int], *, ctx: Context) -> list[str]:
+        """Store checkpoints of these lengths and return what is refused, and why."""
+        refused = []
+        for chars in lengths:
+            try:
+                await ctx.checkpoint("x" * (chars - 2))
+            except TooBig as error:
+                refused.append(f"{chars} {error.code} {error.data}")
+        return refused
+
     @method
     async def delegate(self, *, ctx: Context) -> Any:
         """Delegate to another run."""
@@ -133,6 +144,20 @@ async def test_retention_past_the_limit_is_refused_until_one_expires(open_hub: O
     assert refused.value.data == {"limit": 2, "name": "kept_runs", "held": 2}
     await until(lambda: hub.runs.list_kept(LOCAL) == [second])
     hub.runs.keep(third, 60)
+
+
+@pytest.mark.limit("checkpoint_bytes", "at", "past", "after")
+async def test_a_checkpoint_past_the_limit_is_refused_and_the_previous_one_stays(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub(Work(), limits=Limits(checkpoint_bytes=100))
+    run = local(hub.call("work.store", {"lengths": [100, 101]}).run)
+    assert (await follow(run))[-1] == Result(["101 too_big {'limit': 100}"])
+    assert run.checkpoint is not None
+    assert len(run.checkpoint) == 100
+    assert await end_of(hub, "work.store", {"lengths": [101, 99]}) == Result(
+        ["101 too_big {'limit': 100}"]
+    )
 
 
 @pytest.mark.limit("event_bytes", "at", "past", "after")

@@ -137,6 +137,30 @@ def test_arguments_are_logged_only_where_that_is_set_and_within_a_bound(tmp_path
     assert long["arguments"].endswith("...")
 
 
+def test_secret_arguments_are_never_logged(tmp_path: Path) -> None:
+    (tmp_path / "vault.py").write_text(
+        "from typing import Annotated\n"
+        "from plexus import Activation, Secret\n"
+        "vault = Activation('vault', description='A vault.')\n"
+        "@vault.method\n"
+        "async def unlock(name: str, password: Annotated[str, Secret()]) -> str:\n"
+        "    'Unlock a vault.'\n"
+        "    return name\n"
+    )
+    params = {"name": "box", "password": SECRET}
+    calls = call("vault.unlock", params)
+    calls += call("plexus.call", {"method": "vault.unlock", "params": params})
+    text = stderr_of(
+        tmp_path, calls, *AS_JSON, "--activation", "vault.py", SUBSTRATE_LOG_ARGUMENTS="true"
+    )
+    assert SECRET not in text
+    logged = [json.loads(run["arguments"]) for run in records(text)]
+    hidden = {"name": "box", "password": "[redacted]"}
+    assert len(logged) == 3
+    assert logged.count(hidden) == 2
+    assert {"method": "vault.unlock", "params": hidden} in logged
+
+
 # --- one line stays one line ----------------------------------------------------------------------
 
 

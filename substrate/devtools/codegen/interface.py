@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from plexus.events import Complete, Event, Gap, Log, QuestionAsked
+from plexus.events import Complete, Event, Gap, Log, QuestionAsked, Restarted
 from plexus.registry.schema import digest, resolve_reference, value_schema
 from substrate.cli.target.catalogue import walk
 from substrate.devtools.codegen.text import NameAllocator, pascal
@@ -40,6 +40,10 @@ SHARED_EVENTS: dict[str, tuple[type[Event], str]] = {
         "The run asks its caller a question and waits; answer it with `respond`.",
     ),
     "GapEvent": (Gap, "The items `from` to `to` are no longer available and were not sent."),
+    "RestartedEvent": (
+        Restarted,
+        "The process of the run was lost; what follows may repeat items before this one.",
+    ),
 }
 #: The union of these.
 RUN_EVENT = "RunEvent"
