@@ -43,6 +43,8 @@ function text(event: DemoCountEvent): string {
       return event.request;
     case "gap":
       return `${event.from}-${event.to}`;
+    case "restarted":
+      return `${event.epoch} restarts`;
     default: {
       const none: never = event;
       return none;
