@@ -1,5 +1,8 @@
 """Download a file over HTTP, with progress, and resume after an interruption.
 
+A run that is recorded survives the loss of its server too: it stores the position in checkpoints,
+and the next server continues from the last one.
+
     substrate --activation examples/download.py call download.fetch https://example.org/a.iso
 
 Files are written to one folder: DOWNLOADS_FOLDER, or the current folder.
@@ -23,10 +26,20 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, NamedTuple, TypeVar
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
-from plexus import Activation, Complete, Denied, Event, Failed, InvalidParams, Progress, method
+from plexus import (
+    Activation,
+    Complete,
+    Context,
+    Denied,
+    Event,
+    Failed,
+    InvalidParams,
+    Progress,
+    method,
+)
 from plexus.errors import DeadlineExceeded, TooBig
 
 __all__ = ("Download",)
@@ -38,6 +51,8 @@ CHUNK_BYTES = 64 * 1024
 TIMEOUT_S = 30.0
 #: Interval of progress events.
 PROGRESS_S = 0.2
+#: Bytes between two checkpoints. Each waits for the disk.
+CHECKPOINT_BYTES = 16 * 1024 * 1024
 MAX_REDIRECTS = 5
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 
@@ -62,6 +77,16 @@ class Fetched(Complete):
         return f"{self.path}: {self.size} bytes, sha256 {self.sha256}"
 
 
+class Position(NamedTuple):
+    """How far a download is; the value of a checkpoint."""
+
+    at: int = 0
+    #: Validator of this version of the file; empty if it cannot be resumed.
+    tag: str = ""
+    #: SHA-256 of the bytes up to there.
+    sha256: str = ""
+
+
 class Download(Activation):
     """Downloads files to a folder."""
 
@@ -73,8 +98,9 @@ class Download(Activation):
         self._folder = (folder or Path(os.environ.get("DOWNLOADS_FOLDER", "."))).resolve()
         self._hosts = None if hosts is None else frozenset(hosts)
 
-    # No deadline for the run: `seconds` is the deadline.
-    @method(destructive=False, open_world=True, deadline_s=None)
+    # No deadline for the run: `seconds` is the deadline. It may be restarted, because what it has
+    # written is verified and not requested again.
+    @method(destructive=False, open_world=True, deadline_s=None, restart="from_checkpoint")
     async def fetch(
         self,
         url: str,
@@ -82,6 +108,8 @@ class Download(Activation):
         sha256: str | None = None,
         max_bytes: int = 1024**3,
         seconds: float = 600.0,
+        *,
+        ctx: Context,
     ) -> AsyncIterator[Progress | Resumed | Fetched]:
         """Download a file from a URL and return its path, size and checksum.
 
@@ -97,23 +125,32 @@ class Download(Activation):
         """
         target = self._target(name or unquote(urlsplit(url).path).rpartition("/")[2])
         part = Part(target)
+        last = None if ctx.restored is None else Position(*ctx.restored)
+        if last is not None and await asyncio.to_thread(part.is_finished, last):
+            yield Fetched(path=str(target), size=last.at, sha256=last.sha256)
+            return
+        _check_new(target)
         end = time.monotonic() + seconds
         transfer: Transfer | None = None
         try:
-            transfer = await _within(end, self._request(url, part))
+            saved = await asyncio.to_thread(part.saved, last)
+            transfer = await _within(end, self._request(url, *saved))
             total = transfer.total
             if total is not None and total > max_bytes:
                 raise TooBig(f"the file has {total} bytes", data={"limit": max_bytes})
             if transfer.start:
                 yield Resumed(at=transfer.start)
-            part.open(transfer.start, transfer.tag)
-            done, reported = transfer.start, 0.0
+            await asyncio.to_thread(part.open, transfer.start, transfer.tag)
+            done, reported, stored = transfer.start, 0.0, transfer.start
             while chunk := await _within(end, asyncio.to_thread(transfer.read)):
                 done += len(chunk)
                 if done > max_bytes:
                     message = f"the file has more than {max_bytes} bytes"
                     raise TooBig(message, data={"limit": max_bytes})
                 await asyncio.to_thread(part.write, chunk)
+                if done - stored >= CHECKPOINT_BYTES:
+                    stored = done
+                    await ctx.checkpoint(await asyncio.to_thread(part.position))
                 if time.monotonic() - reported >= PROGRESS_S:
                     reported = time.monotonic()
                     yield Progress(done=done, total=total, message=target.name)
@@ -121,6 +158,7 @@ class Download(Activation):
                 reason = f"connection lost after {done} of {total} bytes; call again to resume"
                 raise Failed(reason, code="broken_off")
             yield Progress(done=done, total=done, message=target.name)
+            await ctx.checkpoint(await asyncio.to_thread(part.position))
             found = await asyncio.to_thread(part.finish, sha256)
         finally:
             if transfer is not None:
@@ -129,17 +167,13 @@ class Download(Activation):
         yield Fetched(path=str(target), size=done, sha256=found)
 
     def _target(self, name: str) -> Path:
-        """Return the path of a new file directly in the folder. Raises InvalidParams."""
+        """Return the path of a file directly in the folder. Raises InvalidParams."""
         if not re.fullmatch(r"[\w. ()+-]{1,200}", name) or name.startswith("."):
             raise InvalidParams(f"{name!r} is not a valid file name; pass another `name`")
-        target = self._folder / name
-        if os.path.lexists(target):
-            raise InvalidParams(f"{name} already exists; pass another `name`")
-        return target
+        return self._folder / name
 
-    async def _request(self, url: str, part: Part) -> Transfer:
-        """Request the file and follow redirects. Raises Failed and Denied."""
-        start, tag = part.saved()
+    async def _request(self, url: str, start: int, tag: str) -> Transfer:
+        """Request the file from byte `start` on and follow redirects. Raises Failed and Denied."""
         secure = False
         for _ in range(MAX_REDIRECTS + 1):
             address = self._checked(url)
@@ -177,6 +211,11 @@ class Download(Activation):
         if self._hosts is not None and address.hostname not in self._hosts:
             raise Denied(f"host {address.hostname} is not allowed")
         return address
+
+
+def _check_new(target: Path) -> None:
+    if os.path.lexists(target):
+        raise InvalidParams(f"{target.name} already exists; pass another `name`")
 
 
 async def _within(end: float, work: Awaitable[T]) -> T:
@@ -283,33 +322,62 @@ class Part:
         self._part = target.with_name(f"{target.name}.part")
         self._tag = target.with_name(f"{target.name}.part.tag")
         self._file: IO[bytes] | None = None
+        #: Validator of the version that is being written.
+        self._version = ""
+        #: Checksum of the bytes so far.
+        self._sum = hashlib.sha256()
 
-    def saved(self) -> tuple[int, str]:
-        """Return the size and the validator of the partial file, or 0 and an empty string."""
+    def saved(self, last: Position | None) -> tuple[int, str]:
+        """Return the bytes to keep and their validator, or 0 and an empty string.
+
+        After a restart these are the bytes up to the last checkpoint, if they are unchanged: what
+        was written later may be incomplete on disk. Otherwise it is the whole partial file.
+        """
+        if last is not None:
+            kept = last.tag and _sum_of(self._part, last.at).hexdigest() == last.sha256
+            return (last.at, last.tag) if kept else (0, "")
         try:
             return self._part.stat().st_size, self._tag.read_text()
         except (OSError, ValueError):
             return 0, ""
 
+    def is_finished(self, last: Position) -> bool:
+        """Return whether the file of this last checkpoint is complete and in its place."""
+        try:
+            complete = self._target.stat().st_size == last.at
+        except OSError:
+            return False
+        if not complete or _sum_of(self._target, last.at).hexdigest() != last.sha256:
+            return False
+        self._part.unlink(missing_ok=True)
+        self._tag.unlink(missing_ok=True)
+        return True
+
     def open(self, start: int, tag: str) -> None:
         """Open the file to continue at byte `start`."""
         self._tag.write_text(tag)
+        self._version = tag
+        self._sum = _sum_of(self._part, start)
         self._file = self._part.open("r+b" if start else "wb")
         self._file.seek(start)
         self._file.truncate()
+
+    def position(self) -> Position:
+        """Return the position, once everything up to it is on disk."""
+        assert self._file is not None
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return Position(self._file.tell(), self._version, self._sum.hexdigest())
 
     def write(self, chunk: bytes) -> None:
         """Append bytes, unless the file was closed in the meantime."""
         if self._file is not None:
             self._file.write(chunk)
+            self._sum.update(chunk)
 
     def finish(self, sha256: str | None) -> str:
         """Verify the complete file, rename it and return its checksum. Raises Failed."""
-        assert self._file is not None
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        with self._part.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        found = self.position().sha256
         if sha256 is not None and found != sha256.lower():
             self._part.unlink()
             self._tag.unlink(missing_ok=True)
@@ -327,3 +395,16 @@ class Part:
         file, self._file = self._file, None
         if file is not None:
             file.close()
+
+
+def _sum_of(path: Path, size: int) -> hashlib._Hash:
+    """Return the running SHA-256 of the first bytes of a file; of fewer if it is shorter."""
+    found = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while size > 0 and (chunk := file.read(min(size, CHUNK_BYTES))):
+                found.update(chunk)
+                size -= len(chunk)
+    except FileNotFoundError:
+        pass
+    return found

@@ -154,8 +154,6 @@ class Settings:
     #: Seconds after which the server closes an MCP response stream, so that the client reconnects
     #: and resumes (revision 2025-11-25). 0 disables this.
     mcp_stream_s: float = dataclasses.field(default=0.0, metadata={"ge": 0})
-    #: What is recorded.
-    record: Literal["all", "metadata", "off"] = "all"
     #: Minimum level of log lines on stderr. `info` and `debug` include one line for each run that
     #: ends.
     log_level: Literal["debug", "info", "warning", "error"] = "warning"

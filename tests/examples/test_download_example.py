@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,10 +13,14 @@ from typing import Any
 
 import download
 import pytest
-from download import Download, Fetched, Resumed
+from download import Download, Fetched, Position, Resumed
+from hub_calls import follow, until
 
-from plexus import Denied, Failed, InvalidParams, Progress
+from plexus import Denied, Event, Failed, InvalidParams, Progress
 from plexus.errors import DeadlineExceeded, TooBig
+from plexus.events import Restarted
+from plexus.principal import LOCAL
+from plexus.runtime.run import LocalRun
 from plexus.testing import expect, local
 
 pytestmark = pytest.mark.anyio
@@ -42,6 +47,7 @@ class Origin(ThreadingHTTPServer):
         self.status = 200
         #: Set to continue a response that stalls after its first bytes.
         self.hangs: threading.Event | None = None
+        self.hangs_after = 1000
         self.asked: list[dict[str, str]] = []
         #: Set when a client disconnects during a response.
         self.left = threading.Event()
@@ -86,10 +92,11 @@ class Handler(BaseHTTPRequestHandler):
         first = len(body) if origin.breaks_after is None else origin.breaks_after
         try:
             if origin.hangs is not None:
-                self.wfile.write(body[:1000])
+                sent = origin.hangs_after
+                self.wfile.write(body[:sent])
                 self.wfile.flush()
                 origin.hangs.wait(20)
-                body, first = body[1000:], first - 1000
+                body, first = body[sent:], first - sent
             self.wfile.write(body[:first])
         except OSError:
             origin.left.set()
@@ -227,6 +234,101 @@ async def test_a_cancelled_download_can_be_resumed(tmp_path: Path, origin: Origi
         origin.hangs = None
         events = await plexus.events("download.fetch", url=origin.url, sha256=SHA256)
     assert expect(events).of(Resumed) == [Resumed(at=part)]
+
+
+# --- restarting -----------------------------------------------------------------------------------
+
+
+async def _lost(
+    folder: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> tuple[LocalRun, Position]:
+    """Return the run of a process that was lost in mid-download, and its last checkpoint."""
+    monkeypatch.setattr(download, "CHECKPOINT_BYTES", 64 * 1024)
+    origin.hangs, origin.hangs_after = threading.Event(), 300_000
+    async with local(Download(folder)) as plexus:
+        run = plexus.hub.call("download.fetch", {"url": origin.url}).run
+        assert isinstance(run, LocalRun)
+        await until(lambda: _position(run).at > 200_000)
+    origin.hangs.set()
+    origin.hangs = None
+    return run, _position(run)
+
+
+def _position(run: LocalRun) -> Position:
+    return Position() if run.checkpoint is None else Position(*json.loads(run.checkpoint))
+
+
+async def _restarted(folder: Path, origin: Origin, lost: LocalRun) -> list[Event]:
+    """Return the events of the run in the next process."""
+    async with local(Download(folder)) as plexus:
+        run = plexus.hub.restart(
+            "download.fetch",
+            run_id=lost.id,
+            principal=LOCAL,
+            arguments={"url": origin.url},
+            epoch=1,
+            checkpoint=lost.checkpoint,
+            first_seq=lost.log.last,
+            started_at=lost.started_at,
+            parent=None,
+            key=None,
+        )
+        return await follow(run, lost.log.last - 1)
+
+
+async def test_a_download_continues_after_its_process_is_lost(
+    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, last = await _lost(tmp_path, origin, monkeypatch)
+    assert last.tag == '"1"'
+    part = tmp_path / "a.bin.part"
+    # What was written after the checkpoint may be anything.
+    part.write_bytes(content(part)[: last.at] + b"not a part of the file")
+    events = await _restarted(tmp_path, origin, lost)
+    assert events[:2] == [Restarted(1), Resumed(at=last.at)]
+    expect(events).completes(size=len(BODY), sha256=SHA256).progresses(to=len(BODY))
+    assert content(tmp_path / "a.bin") == BODY
+    assert files(tmp_path) == {"a.bin": len(BODY)}
+    assert len(origin.asked) == 2
+    assert (origin.asked[1]["Range"], origin.asked[1]["If-Range"]) == (f"bytes={last.at}-", '"1"')
+
+
+@pytest.mark.parametrize("loss", ["changed", "shortened", "deleted"])
+async def test_a_part_that_differs_from_the_checkpoint_is_downloaded_again(
+    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch, loss: str
+) -> None:
+    lost, _ = await _lost(tmp_path, origin, monkeypatch)
+    part = tmp_path / "a.bin.part"
+    if loss == "deleted":
+        part.unlink()
+    else:
+        part.write_bytes(b"x" + content(part)[1:] if loss == "changed" else content(part)[:1000])
+    events = await _restarted(tmp_path, origin, lost)
+    assert expect(events).completes(size=len(BODY), sha256=SHA256).of(Resumed) == []
+    assert "Range" not in origin.asked[1]
+    assert content(tmp_path / "a.bin") == BODY
+
+
+async def test_a_file_that_was_complete_when_the_process_was_lost_is_not_requested_again(
+    tmp_path: Path, origin: Origin
+) -> None:
+    async with local(Download(tmp_path)) as plexus:
+        run = plexus.hub.call("download.fetch", {"url": origin.url}).run
+        await follow(run)
+    assert isinstance(run, LocalRun)
+    (tmp_path / "a.bin.part").hardlink_to(tmp_path / "a.bin")
+    events = await _restarted(tmp_path, origin, run)
+    expect(events).types("restarted", "complete").completes(size=len(BODY), sha256=SHA256)
+    assert files(tmp_path) == {"a.bin": len(BODY)}
+    assert len(origin.asked) == 1
+
+
+async def test_another_file_in_its_place_is_not_replaced_after_a_restart(
+    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, last = await _lost(tmp_path, origin, monkeypatch)
+    (tmp_path / "a.bin").write_bytes(bytes(last.at))
+    expect(await _restarted(tmp_path, origin, lost)).fails("invalid_params", saying="exists")
 
 
 # --- bounds --------------------------------------------------------------------------------------

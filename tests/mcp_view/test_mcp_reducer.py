@@ -25,7 +25,7 @@ from plexus import (
     ToolResult,
     ToolUse,
 )
-from plexus.events import Cancelled, ErrorEvent, Gap, QuestionAsked, Result, Terminal
+from plexus.events import Cancelled, ErrorEvent, Gap, QuestionAsked, Restarted, Result, Terminal
 from plexus.rpc import wire
 from plexus.runtime.log import Batch
 
@@ -160,6 +160,12 @@ def test_custom_events_use_their_own_text() -> None:
 def test_a_gap_is_reported_at_its_position() -> None:
     assert reduce(Gap(1, 9), Content("rest"), Complete()) == [
         text("[items 1 to 9 are no longer available]\nrest")
+    ]
+
+
+def test_a_restart_is_reported_at_its_position() -> None:
+    assert reduce(Content("one\n"), Restarted(1), Content("two"), Complete()) == [
+        text("one\n[restarted]\ntwo")
     ]
 
 

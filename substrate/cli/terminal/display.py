@@ -132,6 +132,7 @@ class Readable:
             "gap": lambda event: self.remark(
                 f"[items {event['from']} to {event['to']} are no longer available]", "yellow"
             ),
+            "restarted": lambda _: self.remark("[restarted]", "yellow"),
             "thinking": self._show_thinking,
             "tool_use": self._show_tool_use,
             "tool_start": lambda event: self.remark(f"   run {event['run']}", DIM),

@@ -22,6 +22,7 @@ ALL_KINDS = '''
     from plexus import (
         Activation, Complete, Content, Event, Image, Log, Progress, ToolResult, ToolUse, method,
     )
+    from plexus.events import Restarted
 
     class Reading(Event):
         """What an instrument says."""
@@ -47,7 +48,8 @@ ALL_KINDS = '''
         async def all(
             self,
         ) -> AsyncIterator[
-            Content | Log | Progress | ToolUse | ToolResult | Image | Reading | Spoken | Total
+            Content | Log | Progress | Restarted | ToolUse | ToolResult | Image | Reading | Spoken
+            | Total
         ]:
             """Yield one of each."""
             print("printed by the method")
@@ -55,6 +57,7 @@ ALL_KINDS = '''
             yield Content(text="half a ")
             yield Content(text="line")
             yield Log(level="warning", message="careful")
+            yield Restarted(epoch=1)
             yield ToolUse(tool_name="hammer", tool_use_id="1", input={"nail": 1})
             yield ToolResult(tool_use_id="1", output="bang")
             yield Image(data="AAAA", mime_type="image/png")
@@ -135,6 +138,7 @@ def test_output_printed_by_a_method_is_not_mixed_with_events(tmp_path: Path) -> 
         "content",
         "content",
         "log",
+        "restarted",
         "tool_use",
         "tool_result",
         "image",
@@ -204,7 +208,8 @@ def test_every_kind_of_event_is_readable(mode: str, tmp_path: Path) -> None:
         '  "total": 3',
         "}",
     ]
-    for remark in ("1/4 working", "warning: careful", '-> hammer {"nail":1}', "<- bang"):
+    tools = ('-> hammer {"nail":1}', "<- bang")
+    for remark in ("1/4 working", "warning: careful", "[restarted]", *tools):
         assert remark in called.stderr.splitlines()
 
 
