@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from plexus.registry.lazy import resolve
 from plexus.registry.selection import check_patterns
 from substrate.server.limits import ServerLimits
 
@@ -62,6 +63,11 @@ COMPARISONS = {"ge": operator.ge, "le": operator.le, "gt": operator.gt}
 WHOLE_NUMBER = r"\s*([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0+)?\s*"
 #: Settings whose values are patterns of methods.
 PATTERNS = frozenset({"only", "without", "mcp_tools"})
+#: Settings whose values are rules, and the parser of each. Imported only if one is set.
+RULES = {
+    "record_methods": "substrate.run_store.policy:parse_record_rule",
+    "history_methods": "substrate.run_store.policy:parse_history_rule",
+}
 BOOLEANS = {
     **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
     **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
@@ -108,6 +114,20 @@ class Settings:
     #: Database of trees and conversations: a file path, `sqlite:///path` or `postgresql://...`.
     #: Empty selects a SQLite file in the user's data folder.
     database: str = ""
+    #: What is recorded of every run. `all` records its call (without secrets) and its output,
+    #: `metadata` only when, by which client and with which outcome it ran, `off` nothing.
+    record: Literal["all", "metadata", "off"] = "all"
+    #: Methods of which less is recorded, as `pattern=mode`, for example `bash.*=metadata`. The
+    #: first matching pattern applies; it cannot record more than `record` or the method allows.
+    record_methods: tuple[str, ...] = ()
+    #: Days until a finished run is deleted. Pinned runs are kept.
+    history_days: float = dataclasses.field(default=7.0, metadata={"ge": 0, "le": 36500})
+    #: Maximum bytes of all recorded runs together. The oldest finished runs are deleted first.
+    history_bytes: int = dataclasses.field(default=1_000_000_000, metadata={"ge": 0})
+    #: Other days for some methods or outcomes, as `pattern=days` or `pattern@outcome=days`, for
+    #: example `*@failed=30` or `health.*=1`. The first match applies. Outcomes are `complete`,
+    #: `failed`, `error`, `cancelled` and `owner_lost`.
+    history_methods: tuple[str, ...] = ()
     #: Days until a tree without owners is archived. An archived tree can no longer be claimed.
     arbor_scheduled_days: float = dataclasses.field(default=7.0, metadata={"ge": 0})
     #: Days until an archived tree is deleted permanently.
@@ -366,7 +386,19 @@ def _parse_setting(name: str, value: Any, origin: str, *, is_text: bool) -> Any:
     except (ValueError, OverflowError):
         message = f"{origin}: invalid value {value!r} for {name}. Allowed: {allowed(name)}."
         raise SettingsError(message) from None
+    if name in RULES:
+        _check_rules(name, parsed, origin)
     return parsed
+
+
+def _check_rules(name: str, texts: Iterable[str], origin: str) -> None:
+    """Raise SettingsError for a text that is not a rule."""
+    parse_rule = resolve(RULES[name])
+    for text in texts:
+        try:
+            parse_rule(text)
+        except ValueError as error:
+            raise SettingsError(f"{origin}: {name}: {error}.") from None
 
 
 def _patterns(name: str, value: Any, origin: str) -> tuple[str, ...]:
