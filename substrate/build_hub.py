@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +36,7 @@ __all__ = (
     "FASTMCP",
     "MANIFEST",
     "NO_FILES",
+    "RECORDING_MARKER",
     "ROOT",
     "MakeHub",
     "build_hub",
@@ -43,6 +45,7 @@ __all__ = (
     "close_runner",
     "finder",
     "imported_server",
+    "notify_of_recording",
     "open_hub",
     "packaged_manifest",
 )
@@ -63,6 +66,8 @@ ARBOR: Final = "activations.arbor:Arbor"
 CHAT: Final = "activations.chat:Chat"
 #: What stands before the name of a FastMCP server, where an activation is named.
 FASTMCP: Final = "fastmcp:"
+#: The file in the state folder that stores that recording was announced.
+RECORDING_MARKER: Final = "recording.announced"
 #: What every server offers, whatever it serves: itself, and its health.
 CORE: Final = frozenset({"plexus.runtime.builtin:PlexusActivation", "activations.health:Health"})
 
@@ -81,6 +86,13 @@ def build_hub(
     # A built-in must not replace a plugin that was skipped: it may allow more.
     built_in.switch_off_named(files.replaced, SKIPPED)
     return hub, broken
+
+
+def notify_of_recording(settings: Settings) -> None:
+    """Announce at the first start that runs are recorded. Later starts only look for a file."""
+    # Unlike Path.exists, os.access returns False where we lack permission, and does not raise.
+    if settings.record != "off" and not os.access(state_folder() / RECORDING_MARKER, os.F_OK):
+        resolve("substrate.run_store.announcement:announce_recording")(settings)
 
 
 async def open_hub(hub: Plexus) -> list[BrokenPlugin]:

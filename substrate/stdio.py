@@ -32,7 +32,14 @@ from plexus.registry.lazy import resolve
 from plexus.rpc.effects import View
 from plexus.rpc.wire import LineDecoder
 from plexus.runtime.hub import Plexus
-from substrate.build_hub import NO_FILES, MakeHub, build_hub, close_runner, open_hub
+from substrate.build_hub import (
+    NO_FILES,
+    MakeHub,
+    build_hub,
+    close_runner,
+    notify_of_recording,
+    open_hub,
+)
 from substrate.driver import Connection
 from substrate.run_store.lazy_store import LazyRunStore
 from substrate.settings import ProjectFiles, Settings
@@ -300,6 +307,7 @@ async def _run(
     view = make_view(hub, settings)
     hub.find_page = _find_page
     server = StdioServer(hub, view, input_fd, output_fd, eof_grace_s=settings.eof_grace_s)
+    notify_of_recording(settings)
     watch_server = WatchServer(hub, settings, files) if settings.watch else None
     await server.serve()
     if watch_server is not None:

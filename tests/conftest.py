@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, settings
 
 from plexus import Activation, Plexus
 from plexus.limits import Limits
-from plexus.private_files import data_folder
+from plexus.private_files import data_folder, make_folders, state_folder
 from plexus.runtime.builtin import PlexusActivation
+from substrate.build_hub import RECORDING_MARKER
 
 settings.register_profile(
     "ours",
@@ -127,6 +128,10 @@ def _isolated_data_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        # The first start of a server announces that runs are recorded; the tests that read its
+        # output start it as a later one.
+        make_folders(state_folder())
+        (state_folder() / RECORDING_MARKER).touch()
         yield
 
 

@@ -20,7 +20,14 @@ from mcp_view.server import McpOptions
 from plexus.errors import PlexusError
 from plexus.runtime.hub import Plexus
 from plexus.runtime.stored_run import ENDED_STATES
-from substrate.build_hub import NO_FILES, MakeHub, build_hub, close_runner, open_hub
+from substrate.build_hub import (
+    NO_FILES,
+    MakeHub,
+    build_hub,
+    close_runner,
+    notify_of_recording,
+    open_hub,
+)
 from substrate.mcp_server import make_mcp_server, mcp_options
 from substrate.run_store.lazy_store import LazyRunStore
 from substrate.security.authentication import Access
@@ -242,6 +249,7 @@ async def _serve(
             address = f"http://{url_host(connect_address(settings.bind))}:{port}"
             hub.find_page = lambda: f"{address}/"
             _print_address(address, hub.version, token)
+            notify_of_recording(settings)
             reasons: list[Callable[[], Awaitable[object]]] = [
                 signals.stop_requested.wait,
                 server.ended.wait,

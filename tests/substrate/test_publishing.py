@@ -22,8 +22,9 @@ from project_folders import trust_always
 
 from native_rpc.client import connect
 from plexus.errors import Failed
-from substrate.build_hub import NO_FILES
 from substrate.project_server import ensure_server
+from plexus.private_files import make_folders, state_folder
+from substrate.build_hub import NO_FILES, RECORDING_MARKER
 from substrate.security.lockfile import RunningServer, find_by_project, find_running, lock_folder
 from substrate.settings import Settings
 
@@ -72,6 +73,8 @@ class Asks(Activation):
 @pytest.fixture(autouse=True)
 def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    make_folders(state_folder())
+    (state_folder() / RECORDING_MARKER).touch()  # a later start, which announces nothing
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ from substrate.cli.target.protocol import Target, result_of
 from substrate.cli.target.selection import running_server
 from substrate.cli.target.server import ServerTarget, identity_of
 from substrate.cli.terminal.tables import print_json_line
+from substrate.run_store.announcement import history_file
 from substrate.security.exposure import connect_address
 from substrate.security.lockfile import find_running, lock_folder
 from substrate.settings import ProjectFiles, Settings, files_to_trust
@@ -97,6 +98,7 @@ def _checks(ctx: click.Context) -> Iterator[Check]:
     yield from results
     yield from lock_checks()
     yield from store_checks(settings)
+    yield history_check(settings)
     here = LocalTarget(settings, Path.cwd(), files_of(ctx))
     ctx.call_on_close(here.close)
     yield from chain(trust_checks(files_of(ctx), Path.cwd()), plugin_checks(here))
@@ -282,6 +284,36 @@ async def _probe_store(trees: Arbor) -> tuple[str, int | None]:
         return await trees.check_health(), trees.size()
     finally:
         await trees.close()
+
+
+def history_check(settings: Settings) -> Check:
+    """Report whether and where runs are recorded. The database is not opened."""
+    if settings.record == "off":
+        return Check("history", "ok", "runs are not recorded (record is off)")
+    file = history_file(settings)
+    if file is None:
+        place = "the PostgreSQL database"
+    else:
+        size = sum(_size(file.with_name(file.name + suffix)) for suffix in ("", "-wal"))
+        place = f"{file}, {size / MIB:.1f} MiB" if _size(file) else f"{file}, empty"
+    rules = len(settings.record_methods) + len(settings.history_methods)
+    kept = (
+        f"kept for {settings.history_days:g} days and up to {settings.history_bytes / MIB:.0f} MiB"
+    )
+    return Check(
+        "history",
+        "ok",
+        f"record is {settings.record}, in {place}; {kept}"
+        + (f"; rules for methods: {rules}" if rules else ""),
+        "Set record to off to switch it off." if settings.record == "all" else "",
+    )
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
 
 
 # --- the project folder ---------------------------------------------------------------------------

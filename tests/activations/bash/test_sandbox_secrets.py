@@ -19,6 +19,7 @@ from activations.bash import Bash, OwnPaths
 from activations.bash.hidden_paths import SOCKETS, socket_paths
 from activations.bash.sandbox import Profile, environment
 from activations.bash.seccomp import strict_filter
+from plexus.private_files import data_folder, make_folders
 from substrate.build_hub import built_in_hub
 from substrate.settings import Settings
 
@@ -98,6 +99,50 @@ def test_the_tokens_and_trees_of_the_server_are_hidden(
         script = f"grep -r {SECRET} {home} {' '.join(map(str, folders))}; echo end"
         bash = bash_of(Settings(bash_sandbox=profile), project)
         assert stdout(run(script, bash)) == "end\n"
+
+
+@needs_bwrap
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("variable", ["", "XDG_DATA_HOME"])
+def test_recorded_runs_are_hidden(
+    profile: Profile, variable: str, home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable:
+        monkeypatch.setenv(variable, str(home / "data"))
+    files = [data_folder() / name for name in ("runs.db", "runs.db-wal", "search-2026-31.db")]
+    make_folders(data_folder())
+    for file in files:
+        file.write_text(SECRET)
+    attacks = [f"cat {file}; cp {file} .; echo bad > {file}; rm -f {file}" for file in files]
+    script = "; ".join(
+        [*attacks, f"ls -A {data_folder()}", f"grep -r {SECRET} {home} .", "echo end"]
+    )
+    assert stdout(run(script, bash_of(Settings(bash_sandbox=profile), project))) == "end\n"
+    assert {file.read_text() for file in files} == {SECRET}
+
+
+@needs_bwrap
+@pytest.mark.parametrize("profile", [*PROFILES, "off"])
+def test_the_sockets_that_wake_other_processes_cannot_be_reached(
+    profile: Profile, home: Path, project: Path
+) -> None:
+    signals = data_folder() / "signals"
+    assert signals.is_relative_to(home)
+    make_folders(signals)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as early:
+        early.bind(str(signals / "1"))
+        early.settimeout(0)
+        script = (
+            "python3 -c 'import socket; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM);"
+            f' s.sendto(b"x", "{signals / "1"}")\'; ls {signals}; echo end'
+        )
+        seen = stdout(run(script, bash_of(Settings(bash_sandbox=profile), project)))
+        if profile == "off":  # the attack itself works
+            assert (early.recv(1), seen) == (b"x", "1\nend\n")
+        else:
+            assert seen == "end\n"
+            with pytest.raises(BlockingIOError):
+                early.recv(1)
 
 
 @needs_bwrap

@@ -267,3 +267,21 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path, home: Path) -> 
     code, findings = run_doctor(tmp_path)
     assert code == 1
     assert "cannot read " in results_of(findings, "claude-code")[0][1]
+
+
+def test_the_history_is_reported_without_opening_it(tmp_path: Path, home: Path) -> None:
+    file = home / "xdg_data_home" / "substrate" / "runs.db"
+    [(level, message)] = results_of(run_doctor(tmp_path)[1], "history")
+    assert level == "ok"
+    assert message.startswith(f"record is all, in {file}, empty; kept for 7 days and up to 954 MiB")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"no database" * 100_000)
+    file.with_name("runs.db-wal").write_bytes(b"x" * 1024 * 1024)
+    variables = {"SUBSTRATE_RECORD": "metadata", "SUBSTRATE_HISTORY_METHODS": "*@failed=30"}
+    [(level, message)] = results_of(run_doctor(tmp_path, **variables)[1], "history")
+    assert level == "ok"
+    assert f"record is metadata, in {file}, 2.0 MiB; " in message
+    assert message.endswith("; rules for methods: 1. ")
+    assert results_of(run_doctor(tmp_path, SUBSTRATE_RECORD="off")[1], "history") == [
+        ("ok", "runs are not recorded (record is off). ")
+    ]
