@@ -86,11 +86,11 @@ def test_a_state_folder_that_cannot_be_written_does_not_silence_it(
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
-def start(*flags: str, stdin: bytes = b"", **variables: str) -> subprocess.CompletedProcess[bytes]:
+def start(*flags: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-m", "substrate", *flags],
         env=clean_environment(**variables),
-        input=stdin,
+        input=b"",
         capture_output=True,
         timeout=WAIT_S,
         check=True,
@@ -99,8 +99,7 @@ def start(*flags: str, stdin: bytes = b"", **variables: str) -> subprocess.Compl
 
 @pytest.mark.parametrize("flags", [("--stdio",), ("--stdio", "--mcp"), ("--port", "0")])
 def test_the_first_start_announces_recording_after_its_address(flags: tuple[str, ...]) -> None:
-    variables = {"SUBSTRATE_IDLE_EXIT_S": "0.1"}
-    first, second = (start(*flags, **variables) for _ in range(2))
+    first, second = (start(*flags, SUBSTRATE_IDLE_EXIT_S="0.1") for _ in range(2))
     lines = first.stderr.decode().splitlines()
     assert [line for line in lines if line.startswith("Runs are recorded")] == lines[-1:]
     assert first.stdout == second.stdout == b""
