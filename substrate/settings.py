@@ -125,8 +125,8 @@ class Settings:
     #: Maximum bytes of all recorded runs together. The oldest finished runs are deleted first.
     history_bytes: int = dataclasses.field(default=1_000_000_000, metadata={"ge": 0})
     #: Other days for some methods or outcomes, as `pattern=days` or `pattern@outcome=days`, for
-    #: example `*@failed=30` or `health.*=1`. The first match applies. Outcomes are `complete`,
-    #: `failed`, `error`, `cancelled` and `owner_lost`.
+    #: example `*@failed=30` or `health.*=1`. The first match applies. Outcomes are
+    #: `succeeded`, `failed` and `cancelled`.
     history_methods: tuple[str, ...] = ()
     #: Days until a tree without owners is archived. An archived tree can no longer be claimed.
     arbor_scheduled_days: float = dataclasses.field(default=7.0, metadata={"ge": 0})

@@ -69,6 +69,8 @@ LONG_MODULES = {
     "test_selection_flags",
     "test_smoke",
     "test_stdio",
+    "test_storage_erasure",
+    "test_storage_sqlite_files",
     "test_tutorial",
 }
 #: Modules that start a process or a server for nearly every test that uses them.

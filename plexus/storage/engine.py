@@ -6,6 +6,7 @@ engine; where the databases differ, a function can check `Transaction.dialect`.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -89,6 +90,13 @@ class Component:
     #: Whether the schema version is stored as the database version. Only for the component that
     #: predates per-component versions; a database can have only one.
     uses_database_version: bool = False
+    #: What acknowledged commits survive on SQLite: "full" a power failure, "normal" the crash of a
+    #: process, but not a power failure. Components that share a file should agree: after a power
+    #: failure, one with "full" would report what one with "normal" has lost as damage.
+    durability: Literal["full", "normal"] = "full"
+    #: Whether deleted rows must leave no bytes in the files of a SQLite database. Deletions then
+    #: cost more, and are complete after `Engine.erase`. A PostgreSQL server decides this itself.
+    erases: bool = False
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -131,6 +139,20 @@ class Engine(Protocol):
     async def backup(self, path: Path) -> None:
         """Write a consistent copy of the whole database, without blocking writers."""
 
+    async def erase(self) -> None:
+        """Remove the bytes of deleted rows from the files.
+
+        Includes what other components have deleted from the same file. Other writers wait a few
+        milliseconds at a time. Raises Busy if readers or writers prevent it for too long. Does
+        nothing on PostgreSQL.
+        """
+
+    async def vacuum(self, pages: int) -> int:
+        """Return up to this many free pages to the file system, and how many it was.
+
+        Always 0 for a file that a component without `erases` has created, and on PostgreSQL.
+        """
+
     async def check(self) -> None:
         """Check the disk and the database files. Raises Failed on damage or if the disk is full."""
 
@@ -168,7 +190,8 @@ async def open_engine(database: str, component: Component) -> Engine:
             code="storage_unknown",
         )
     try:
-        opener: Opener = resolve(reference)
+        # In a thread: a driver takes up to 80 ms to import.
+        opener: Opener = await asyncio.to_thread(resolve, reference)
     except ImportError as error:
         raise Failed(
             f"{error}. PostgreSQL needs its driver: pip install plexus-substrate[postgres].",

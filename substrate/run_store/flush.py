@@ -213,7 +213,7 @@ class Flush:
         own = "?, ?, ?, ?, ?" if tx.dialect == "sqlite" else "?, ?::bigint, ?::bigint, ?, ?"
         tx.run(
             "INSERT INTO runs (id, method, scope, principal, client, recorded, restart, started_ms,"
-            " ended_ms, state, outcome, exit_code, last_seq, size, parent, kept_until, retention_s,"
+            " ended_ms, state, outcome, exit_code, last_seq, bytes, parent, kept_until, retention_s,"
             " run_key, arguments, summary, items, project, process, pid, host, agent_session,"
             " epoch, cancel_requested, pinned, indexed)"
             f" SELECT {columns}, {own}, 0, 0, 0, 0"
@@ -267,7 +267,7 @@ class Flush:
             "outcome",
             "exit_code",
             "last_seq",
-            "size",
+            "bytes",
             "kept_ms",
             "retention_s",
         )
@@ -276,7 +276,7 @@ class Flush:
         )
         found = tx.all(
             "UPDATE runs SET state = u.state, outcome = u.outcome, exit_code = u.exit_code,"
-            " ended_ms = u.ended_ms, last_seq = u.last_seq, size = u.size,"
+            " ended_ms = u.ended_ms, last_seq = u.last_seq, bytes = u.bytes,"
             " kept_until = u.ended_ms + u.kept_ms, retention_s = u.retention_s"
             f" FROM (SELECT {aliased} FROM {json_rows(tx.dialect)} AS r) AS u"
             f" WHERE runs.id = u.id AND runs.epoch = u.epoch AND runs.state < {ENDED}"

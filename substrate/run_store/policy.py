@@ -36,9 +36,8 @@ Mode: TypeAlias = Literal["all", "metadata", "off"]
 
 #: From the strictest to the least strict.
 MODES: Final[tuple[Mode, ...]] = ("off", "metadata", "all")
-#: How runs end. `failed` is a complete run with an exit code other than 0; `owner_lost` is a run
-#: whose process ended before it did.
-OUTCOMES: Final = ("complete", "failed", "error", "cancelled", "owner_lost")
+#: How runs end, as in `plexus.runs`. A command with an exit code other than 0 has failed.
+OUTCOMES: Final = ("succeeded", "failed", "cancelled")
 #: Maximum days of a rule, as of the setting `history_days`: a century.
 MAX_DAYS: Final = 36_500
 DAY_MS: Final = 24 * 3600 * 1000
@@ -162,9 +161,13 @@ class RetentionPolicy:
             self._found[method, outcome] = found
         return found
 
+    def kept_ms(self, method: str, outcome: str) -> int:
+        """Return how long a run of a method with this outcome is kept, in milliseconds."""
+        return round(self.days(method, outcome) * DAY_MS)
+
     def kept_until_ms(self, method: str, outcome: str, ended_ms: int, retention_ms: int = 0) -> int:
         """Return the time from which a finished run may be deleted.
 
         retention_ms: how long it is kept at least, as promised to the client of a task.
         """
-        return ended_ms + max(round(self.days(method, outcome) * DAY_MS), retention_ms)
+        return ended_ms + max(self.kept_ms(method, outcome), retention_ms)

@@ -43,6 +43,8 @@ WATCHED_S: Final = 0.01
 UNWATCHED_S: Final = 0.05
 #: Seconds before a failed flush is repeated.
 RETRY_S: Final = 1.0
+#: Seconds that readers wait for the items of this process to be written.
+FLUSHED_S: Final = 2.0
 #: Maximum bytes of items that wait to be written. 100,000 small events are 8 MB.
 MAX_BUFFERED: Final = 16 * 1024 * 1024
 #: Maximum number of ended runs that wait to be written.
@@ -64,11 +66,11 @@ class Group:
         self.number = number
         self.method = run.method
         self.mode = mode
-        self.secret_names: frozenset[str] = getattr(spec, "secret_names", frozenset())
+        self.secret_names: frozenset[str] = frozenset() if spec is None else spec.secret_names
         #: The argument that the hub has added, which is not one of the caller's.
         self.hidden = None if spec is None else spec.principal_name
         scope = run.method.partition(".")[0] if spec is None else spec.scope
-        restart = getattr(spec, "restart", "never")
+        restart = "never" if spec is None else spec.restart
         self.row = [number, run.method, scope, run.principal.name, run.client or "", mode, restart]
 
 
@@ -105,7 +107,7 @@ class RunEntry(Reader):
         self.inserted = False
         self.state = ""
         self.retention_s: float | None = None
-        self.epoch = getattr(run, "epoch", 0)
+        self.epoch = run.epoch
         #: Whether another process has ended or taken over the run.
         self.fenced = False
         #: Numbers of questions that were opened or closed; None if there are none.
@@ -250,7 +252,7 @@ class Recorder:
         if len(self._groups) > MAX_ENDED:  # clients with endless names
             self._groups.clear()
         spec = self._hub.find_method(run.method)
-        mode = self._record.mode(run.method, getattr(spec, "record", None))
+        mode = self._record.mode(run.method, None if spec is None else spec.record)
         is_recorded = run.purpose == "work" and mode != "off"
         group = Group(len(self._groups), spec, run, mode) if is_recorded else None
         self._groups[key] = group
@@ -309,7 +311,12 @@ class Recorder:
 
     def _tick(self) -> None:
         self._timer = None
-        if self._task is None and (flush := self._prepare()) is not None:
+        if self._task is not None:
+            return  # what is new is collected after the flush
+        flush = self._prepare()
+        if flush is None:
+            self._resolve_waiters()
+        else:
             self._last_flush = self._loop.time()
             self._task = self._loop.create_task(self._write_flush(flush))
             self._task.add_done_callback(self._on_written)
@@ -406,11 +413,13 @@ class Recorder:
         self._task = None
         if not task.cancelled() and task.exception() is not None:
             logger.error("the recorder failed", exc_info=task.exception())
-        waiters, self._waiters = self._waiters, []
         if self._changed or self._ended:
-            self.schedule()
-            self._waiters = waiters
-            return
+            self.schedule(urgent=bool(self._waiters))
+        else:
+            self._resolve_waiters()
+
+    def _resolve_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -418,14 +427,15 @@ class Recorder:
     # --- waiting ------------------------------------------------------------------------------
 
     async def flushed(self) -> None:
-        """Wait until everything that was recorded until now is written."""
+        """Wait until everything that was recorded until now is written, within a bound."""
         if self._task is None and not self._changed and not self._ended:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
         if self._task is None:
             self.schedule(urgent=True)
-        await waiter
+        # Readers see what is stored so far if the store cannot write.
+        await asyncio.wait([waiter], timeout=FLUSHED_S)
 
     def mark_changed(self, run_id: int) -> None:
         """Record the state of a run again at the next tick."""

@@ -54,7 +54,7 @@ _TABLES: Final = (
         started_ms BIGINT NOT NULL,
         ended_ms BIGINT,
         last_seq BIGINT NOT NULL,
-        size BIGINT NOT NULL,
+        bytes BIGINT NOT NULL,
         recorded {name} NOT NULL,
         arguments TEXT NOT NULL,
         summary TEXT NOT NULL,

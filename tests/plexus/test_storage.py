@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from arbor_old_file import TREE, make_old_file
 from activations.arbor.schema import ARBOR
 from activations.arbor.store import open_store
 from plexus.errors import Failed
+from plexus.registry.lazy import resolve
 from plexus.storage import Component, Engine, Migration, Transaction, open_engine
+from plexus.storage import engine as storage_engine
 from plexus.storage.migrations import statements
 
 pytestmark = pytest.mark.anyio
@@ -195,6 +198,21 @@ async def test_a_backup_has_every_component(tmp_path: Path) -> None:
     assert await boxes.read(contents) == [("tea", b"leaves")]
     await store.close()
     await boxes.close()
+
+
+async def test_a_driver_is_imported_outside_of_the_event_loop(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def resolve_here(reference: str) -> Any:
+        threads.append(threading.get_ident())
+        return resolve(reference)
+
+    monkeypatch.setattr(storage_engine, "resolve", resolve_here)
+    await (await open_engine(database, BOXES)).close()
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
 
 
 @pytest.mark.parametrize("name", ["", "Boxes", "my boxes", "1", "boxes;", "b" * 40])

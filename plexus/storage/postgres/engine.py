@@ -264,6 +264,13 @@ class PostgresEngine:
             "PostgreSQL databases cannot be backed up here. Use pg_dump.", code="unsupported"
         )
 
+    async def erase(self) -> None:
+        """Do nothing: the server removes deleted rows with its own vacuum."""
+
+    async def vacuum(self, pages: int) -> int:  # noqa: ARG002 - part of the protocol
+        """Do nothing: the server vacuums its tables."""
+        return 0
+
     async def check(self) -> None:
         """Do nothing: the server is responsible for its disk and files."""
 

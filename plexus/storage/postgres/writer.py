@@ -47,7 +47,7 @@ CREATE_WRITERS = (
 MAX_GROUP = 256
 MAX_QUEUED = 4_096
 #: Minimum interval between two notifications of other processes.
-NOTIFY_S = 0.02
+NOTIFY_S = 0.01
 #: Rows of writers that last wrote this long ago are removed by the next writer that starts.
 EXPIRED_MS = 7 * 24 * 3600 * 1000
 

@@ -30,6 +30,7 @@ from plexus.errors import Failed
 from plexus.private_files import open_private
 from plexus.storage.engine import Component, Transaction, sqlite_path
 from plexus.storage.errors import closed, damaged, storage_failed, storage_full
+from plexus.storage.sqlite.erasure import Eraser
 from plexus.storage.sqlite.file import (
     BUSY_S,
     BusyTimeout,
@@ -70,11 +71,13 @@ class SqliteEngine:
 
     def __init__(self, path: Path, component: Component, loop: asyncio.AbstractEventLoop) -> None:
         self.path = path
+        self._component = component
         self._loop = loop
         self._listeners: dict[object, Callable[[], None]] = {}
         self._writer = WorkerPool(f"{component.name} writer", loop, self._write, 1)
         self._readers = WorkerPool(f"{component.name} reader", loop, self._read, READERS)
         self._watcher = ChangeWatcher(path, self._notify_soon, f"{component.name} watcher")
+        self._erasing = asyncio.Lock()
         self._closed = False
         self._identity = FileIdentity(path)
         #: Damage to the log found while opening, and a file that was removed or replaced since.
@@ -132,6 +135,29 @@ class SqliteEngine:
         """Write a copy of the current state. Replaces `path` only when the copy is complete."""
         self._check_open()
         await self._loop.run_in_executor(None, self._backup, path)
+
+    async def erase(self) -> None:
+        """Remove the bytes of deleted rows from the files. Raises Busy."""
+        self._check_open()
+        async with self._erasing:
+            await self._loop.run_in_executor(None, self._erase)
+
+    def _erase(self) -> None:
+        try:
+            Eraser(self.path).run()
+        except apsw.Error as error:
+            raise translate_error(error) from error
+
+    async def vacuum(self, pages: int) -> int:
+        """Return up to this many free pages to the file system, and how many it was."""
+
+        def work(tx: Transaction) -> int:
+            before = tx.one("PRAGMA freelist_count")
+            tx.all(f"PRAGMA incremental_vacuum({max(pages, 1)})")
+            after = tx.one("PRAGMA freelist_count")
+            return int(before[0] - after[0]) if before and after else 0
+
+        return await self.write(work)
 
     async def check(self) -> None:
         """Check the disk and the database files. Raises Failed on damage or if the disk is full."""
@@ -206,7 +232,7 @@ class SqliteEngine:
             wrote = False
             try:
                 if writer is None:
-                    writer = SqliteWriter(self.path)
+                    writer = SqliteWriter(self.path, self._component)
                 wrote = writer.commit(jobs)
                 if wrote:
                     self._identity.record()

@@ -22,11 +22,22 @@ import os
 import struct
 import sys
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple, TypeAlias
 
 from plexus.storage.errors import read_only, storage_full
 
-__all__ = ("MIN_FREE_BYTES", "FileIdentity", "LogSummary", "check_disk", "read_log")
+__all__ = (
+    "MIN_FREE_BYTES",
+    "FileId",
+    "FileIdentity",
+    "LogSummary",
+    "check_disk",
+    "file_id",
+    "read_log",
+)
+
+#: The device and inode of a file.
+FileId: TypeAlias = tuple[int, int]
 
 #: Below this much free space the disk counts as full. The log of a busy database can grow this much
 #: between two checkpoints, and a database that cannot write its log cannot commit.
@@ -80,7 +91,7 @@ class FileIdentity:
 
     def __init__(self, path: Path) -> None:
         self._paths = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm")]
-        self._known: dict[Path, tuple[int, int]] = {}
+        self._known: dict[Path, FileId] = {}
 
     def record(self) -> None:
         """Record the files that are not recorded yet.
@@ -90,20 +101,21 @@ class FileIdentity:
         """
         if len(self._known) < len(self._paths):
             for path in self._paths:
-                found = _identity(path)
+                found = file_id(path)
                 if found is not None:
                     self._known.setdefault(path, found)
 
     def find_change(self) -> str | None:
         """Return which file was removed or replaced since, or None."""
         for path, known in list(self._known.items()):
-            found = _identity(path)
+            found = file_id(path)
             if found != known:
                 return f"{path} was {'removed' if found is None else 'replaced'}"
         return None
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def file_id(path: Path) -> FileId | None:
+    """Return the id of a file, or None if it does not exist or cannot be accessed."""
     try:
         status = path.stat()
     except OSError:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import apsw
 
+from plexus.storage.engine import Component
 from plexus.storage.sqlite.file import (
     BUSY_S,
     BusyTimeout,
@@ -22,23 +24,35 @@ __all__ = ("MAX_GROUP", "SqliteWriter")
 
 #: Maximum number of jobs that one transaction commits.
 MAX_GROUP: Final = 256
-#: How long a checkpoint may wait for readers before it is postponed: this long for every
-#: `RESTART_PAGES` in the log, up to a maximum. The longer the log, the more important a restart.
-CHECKPOINT_S: Final = 0.05
-LONGEST_CHECKPOINT_S: Final = 1.0
 #: Growth of the write-ahead log, in pages of 4 KiB, before it is copied into the file, and before
-#: a checkpoint waits for readers in order to restart the log.
+#: a checkpoint waits for readers and other writers in order to restart the log.
 CHECKPOINT_PAGES: Final = 1_000
 RESTART_PAGES: Final = 4_000
+#: Past this length (32 MiB) a writer does not write again before the log is restarted or the time
+#: is over. Several processes that write as fast as they can would otherwise postpone the restart
+#: indefinitely: only one can perform it, and only while no other writes.
+LIMIT_PAGES: Final = 8_000
+#: How long a checkpoint may wait before it is postponed until the log has grown again.
+CHECKPOINT_S: Final = 0.05
+LIMIT_S: Final = 2.0
+#: The pause before the next attempt, while another process performs a checkpoint.
+PAUSE_S: Final = 0.002
+#: The file of the log is cut to this size when the log is restarted.
+LOG_BYTES: Final = 16 * 1024 * 1024
 
 
 class SqliteWriter:
     """The write connection and its transactions."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, component: Component) -> None:
         self._timeout = BusyTimeout(BUSY_S)
         self._connection = connect(path, self._timeout)
         self._connection.execute("PRAGMA cache_size = -16384")
+        self._connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}").fetchall()
+        if component.durability == "normal":
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+        if component.erases:
+            self._connection.execute("PRAGMA secure_delete = ON").fetchall()
         self._connection.set_wal_hook(self._committed)
         self._transaction = SqliteTransaction(self._connection)
         self._log_pages = 0
@@ -112,12 +126,29 @@ class SqliteWriter:
         if pages // RESTART_PAGES > self._checkpointed_pages // RESTART_PAGES:
             mode = apsw.SQLITE_CHECKPOINT_RESTART
         self._checkpointed_pages = pages
-        waits = max(pages // RESTART_PAGES, 1)
-        self._timeout.seconds = min(CHECKPOINT_S * waits, LONGEST_CHECKPOINT_S)
+        self._timeout.seconds = CHECKPOINT_S if pages < LIMIT_PAGES else LIMIT_S
         # Pages that cannot be copied now stay in the log, which is equally durable.
         with contextlib.suppress(apsw.Error):
-            self._connection.wal_checkpoint(mode=mode)
+            if pages < LIMIT_PAGES:
+                self._connection.wal_checkpoint(mode=mode)
+            else:
+                self._restart_log()
         self._timeout.seconds = BUSY_S
+
+    def _restart_log(self) -> None:
+        """Restart the log, or wait until another process has done it."""
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            try:
+                # Copies nothing, only returns the number of pages.
+                pages, _ = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+                if pages >= LIMIT_PAGES:
+                    self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+            except apsw.BusyError:
+                # Another process performs a checkpoint; SQLite does not wait for that.
+                time.sleep(PAUSE_S)
+            else:
+                return
 
     def close(self) -> None:
         self._connection.close()

@@ -69,28 +69,28 @@ def test_rules_apply_after_any_number_of_methods() -> None:
     retention = RetentionPolicy.of(Settings(history_methods=("a.*=1",)))
     for number in range(20_000):
         policy.mode(f"b.{number}")
-        retention.days(f"b.{number}", "complete")
+        retention.days(f"b.{number}", "succeeded")
     assert policy.mode("a.x") == "off"
-    assert retention.days("a.x", "complete") == 1
+    assert retention.days("a.x", "succeeded") == 1
 
 
 def test_runs_are_kept_by_method_and_outcome() -> None:
-    rules = ("health.*=0", "bash@failed=60", "*@failed=30", "*@owner_lost=30.5")
+    rules = ("health.*=0", "bash@failed=60", "*@failed=30", "*@cancelled=30.5")
     policy = RetentionPolicy.of(Settings(history_days=2, history_methods=rules))
     assert policy.days("health.check", "failed") == 0
     assert policy.days("bash.execute", "failed") == 60
-    assert policy.days("bash.execute", "complete") == 2
+    assert policy.days("bash.execute", "succeeded") == 2
     assert policy.days("arbor.get", "failed") == 30
-    assert policy.days("arbor.get", "owner_lost") == 30.5
+    assert policy.days("arbor.get", "cancelled") == 30.5
 
 
 def test_a_run_is_kept_at_least_as_long_as_was_promised() -> None:
     policy = RetentionPolicy.of(Settings(history_days=0.5))
-    assert policy.kept_until_ms("a.b", "complete", 1000) == 1000 + DAY_MS // 2
-    assert policy.kept_until_ms("a.b", "complete", 1000, DAY_MS) == 1000 + DAY_MS
-    assert policy.kept_until_ms("a.b", "complete", 1000, 5) == 1000 + DAY_MS // 2
+    assert policy.kept_until_ms("a.b", "succeeded", 1000) == 1000 + DAY_MS // 2
+    assert policy.kept_until_ms("a.b", "succeeded", 1000, DAY_MS) == 1000 + DAY_MS
+    assert policy.kept_until_ms("a.b", "succeeded", 1000, 5) == 1000 + DAY_MS // 2
     longest = RetentionPolicy.of(Settings(history_days=MAX_DAYS))
-    assert longest.kept_until_ms("a.b", "complete", 2**42) < 2**63
+    assert longest.kept_until_ms("a.b", "succeeded", 2**42) < 2**63
 
 
 @pytest.mark.parametrize(
