@@ -294,7 +294,9 @@ class McpConnection:
         session = self.peer.session
         if not session.outlives_connection:
             session.close()
-        gone: list[Effect] = [LeaveCall(call, cancel="disconnected") for call in calls]
+        gone: list[Effect] = [
+            LeaveCall(call, cancel="disconnected", disconnected=True) for call in calls
+        ]
         for call in calls:
             call.cancel()
         return gone if self._fallback is None else gone + self._fallback.on_disconnect()

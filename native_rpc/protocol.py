@@ -292,9 +292,9 @@ class NativeConnection:
         gone = list(self._subscriptions.values())
         self._subscriptions.clear()
         return [
-            LeaveCall(call, keep=True)
+            LeaveCall(call, keep=True, disconnected=True)
             if call.resumable or call.is_notification
-            else LeaveCall(call, cancel="disconnected")
+            else LeaveCall(call, cancel="disconnected", disconnected=True)
             for call in gone
         ]
 

@@ -358,8 +358,9 @@ class MethodOptions(TypedDict, total=False):
     #: What the run store records: "all", "metadata" (no items) or "off". Default: the operator's
     #: setting.
     record: Record | None
-    #: Whether a run continues ("keep") or is stopped ("cancel") when its caller disconnects and
-    #: does not reconnect. Default: the operator's setting.
+    #: "keep" lets a run continue when the connection of its caller is lost, "cancel" cancels it.
+    #: Without it, the connection decides: the runs of a process on stdio with `--background`
+    #: continue, all others are cancelled. Standing watches and control calls are always cancelled.
     on_disconnect: OnDisconnect | None
 
 

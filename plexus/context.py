@@ -13,6 +13,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from plexus.caller_environment import CallerEnvironment
 from plexus.errors import DeadlineExceeded, Declined, Failed, PlexusError, TooBig, Unsupported
 from plexus.events import Cancelled, ErrorEvent, Event, Log, Progress, Result, Terminal
 from plexus.principal import Principal
@@ -127,6 +128,11 @@ class Context:
         wait(partial(_store_checkpoint, run, raw))
         _check_not_stopped(run)
         return _Capacity(run)
+
+    @property
+    def caller(self) -> CallerEnvironment | None:
+        """Working directory and variables of the calling process; None for those of the server."""
+        return self._run.caller
 
     @property
     def storage(self) -> Storage:

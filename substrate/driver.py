@@ -16,6 +16,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from plexus.activation import OnDisconnect
+from plexus.caller_environment import CallerEnvironment
 from plexus.errors import Internal, NotFound, PlexusError
 from plexus.principal import Principal
 from plexus.rpc import wire
@@ -47,11 +49,13 @@ class Connection:
     """The connection of one peer, from its first message until it disconnects."""
 
     __slots__ = (
+        "_caller",
         "_finishing",
         "_frames",
         "_had_watch",
         "_hub",
         "_on_collected",
+        "_on_disconnect",
         "_principal",
         "_readers",
         "_ready_readers",
@@ -62,8 +66,23 @@ class Connection:
         "revoked",
     )
 
-    def __init__(self, hub: Plexus, view: View, principal: Principal) -> None:
+    def __init__(
+        self,
+        hub: Plexus,
+        view: View,
+        principal: Principal,
+        *,
+        caller: CallerEnvironment | None = None,
+        on_disconnect: OnDisconnect = "cancel",
+    ) -> None:
+        """Connect a peer.
+
+        `caller` is the environment of the peer, if the peer is a process on this machine.
+        `on_disconnect` applies to runs whose method does not decide.
+        """
         self._hub = hub
+        self._caller = caller
+        self._on_disconnect: OnDisconnect = on_disconnect
         self._view = view
         self._principal = principal
         self._frames: list[bytes] = []
@@ -168,8 +187,12 @@ class Connection:
 
     def lost(self) -> None:
         """Handle a disconnect: nothing more can be written."""
-        self._perform(self._view.on_disconnect())
+        self.leave()
         self._frames = []
+
+    def leave(self) -> None:
+        """Leave all calls as after a disconnect. Frames that exist can still be collected."""
+        self._perform(self._view.on_disconnect())
         self._stop_processing()
 
     def _stop_processing(self) -> None:
@@ -232,6 +255,7 @@ class Connection:
                 self._principal,
                 question_kinds=effect.question_kinds,
                 trace=effect.trace,
+                caller=self._caller,
             )
         except PlexusError as error:
             self._refuse_call(effect, error)
@@ -297,12 +321,23 @@ class Connection:
         self._cancel_timer(effect.call)
         run = reader.run
         owned = run.owned_by(reader)
+        if owned and effect.disconnected and self._continues(run):
+            run.leave(reader)
+            return
         if effect.keep:
             run.detach(reader, effect.within_s)
             return
         run.leave(reader)
         if owned and effect.cancel is not None:
             run.cancel(effect.cancel)
+
+    def _continues(self, run: Run) -> bool:
+        """Return whether a run continues after this connection is lost."""
+        if run.purpose != "work":
+            return False
+        spec = self._hub.find_method(run.method)
+        chosen = None if spec is None else spec.on_disconnect
+        return (chosen or self._on_disconnect) == "keep"
 
     def _set_timer(self, effect: SetTimer) -> None:
         self._cancel_timer(effect.call)

@@ -36,6 +36,7 @@ from activations.bash.events import (
 from activations.bash.hidden_paths import OwnPaths
 from activations.processes.process import CannotStart, Command, Launcher, Process
 from plexus import Activation, Failed, InvalidParams, method
+from plexus.caller_environment import caller_directory, caller_variables
 from plexus.errors import DeadlineExceeded
 
 __all__ = ("Bash",)
@@ -188,7 +189,7 @@ class Bash(Activation):
         Raises Failed and InvalidParams.
         """
         if self._profile == "off":
-            variables = sandboxes.environment("off", os.environ) | env
+            variables = sandboxes.environment("off", caller_variables()) | env
             directory = str(_working_directory() / (cwd or ""))
             yield Command((_find("bash"), "-c", script), directory, variables)
             return
@@ -264,7 +265,7 @@ def _signal_name(number: int) -> str:
 def _find(program: str) -> str:
     import shutil  # slower to import than the rest of this module together
 
-    path = shutil.which(program)
+    path = shutil.which(program, path=caller_variables().get("PATH"))
     if path is None:
         raise Failed(f"{program} is not installed", code="spawn_failed", data={"errno": "ENOENT"})
     return str(Path(path).absolute())
@@ -272,7 +273,7 @@ def _find(program: str) -> str:
 
 def _working_directory() -> Path:
     try:
-        return Path.cwd()
+        return caller_directory()
     except OSError as error:
         raise _spawn_failed("the server's directory no longer exists", error.errno or 0) from error
 

@@ -24,6 +24,7 @@ from activations.bash.hidden_paths import OwnPaths
 from activations.bash.seccomp import strict_filter
 from activations.processes.process import CannotStart, Command
 from plexus import Failed
+from plexus.caller_environment import caller_variables
 
 __all__ = ("LIMIT_PROCESSES", "STAGE", "Confinement", "find_program")
 
@@ -87,7 +88,7 @@ class Confinement:
         bwrap = find_program("bwrap", self._workspace)
         bash = find_program("bash", self._workspace)
         directory = self._workspace / (cwd or "")
-        variables = sandbox.environment(self._profile, os.environ) | env
+        variables = sandbox.environment(self._profile, caller_variables()) | env
         _check_size(variables)
         self._protected = self._protect()
         policy = self._policy(self._protected.mounts())
@@ -116,14 +117,18 @@ class Confinement:
 
     def _policy(self, protected: protected_paths.Mounts) -> sandbox.Policy:
         self._own.create_private_folders()
-        homes = hidden_paths.homes(os.environ)
+        # The variables of the caller may name other places of secrets than those of the server.
+        environments = (os.environ, caller_variables())
+        homes = [*dict.fromkeys(home for each in environments for home in hidden_paths.homes(each))]
+        own = tuple(self._own.hidden())
+        hidden = (hidden_paths.secret_paths(each, homes, own) for each in environments)
         # The filter of `strict` refuses all sockets of other programs.
         is_strict = self._profile == "strict"
         sockets = [] if is_strict else hidden_paths.socket_paths(self._workspace)
         return sandbox.Policy(
             workspace=self._workspace,
             homes=tuple(homes),
-            hidden=tuple(hidden_paths.secret_paths(os.environ, homes, self._own.hidden())),
+            hidden=tuple(dict.fromkeys(path for paths in hidden for path in paths)),
             sockets=tuple(sockets),
             protected=protected,
             common_dir_fd=COMMON_DIR_FD,

@@ -47,6 +47,7 @@ EXTRA_FIELDS: Final = (
     "audience",
     "alias",
     "needs_person",
+    "on_disconnect",
     "context_name",
     "principal_name",
     "listed",

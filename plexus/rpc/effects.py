@@ -94,9 +94,11 @@ class LeaveCall:
 
     `cancel` is a reason if the run must be cancelled too. Otherwise `keep` is whether its position
     is kept for a caller that may reconnect, and `within_s` for how long; None for the default.
+    `disconnected` is whether the caller's connection was lost: then the run continues without an
+    owner if its method or the connection says so, whatever the other fields are.
     """
 
-    __slots__ = ("call", "cancel", "keep", "within_s")
+    __slots__ = ("call", "cancel", "disconnected", "keep", "within_s")
 
     def __init__(
         self,
@@ -105,9 +107,11 @@ class LeaveCall:
         *,
         keep: bool = False,
         within_s: float | None = None,
+        disconnected: bool = False,
     ) -> None:
         self.call = call
         self.cancel = cancel
+        self.disconnected = disconnected
         self.keep = keep
         self.within_s = within_s
 

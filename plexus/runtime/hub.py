@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from plexus.activation import Activation, PromptInfo, ResourceInfo
+from plexus.caller_environment import CallerEnvironment
 from plexus.context import Context, RestartedContext, Stores
 from plexus.errors import (
     Busy,
@@ -304,13 +305,17 @@ class Plexus:
         question_kinds: frozenset[str] | None = None,
         trace: Mapping[str, str] | None = None,
         client: str | None = None,
+        caller: CallerEnvironment | None = None,
     ) -> Call:
         """Start a run, or find an existing one; raises before any effect.
 
         `method` is a name or a resolved method; `parent` is the call that makes this one;
         `question_kinds` are those that the caller can answer, None for all; `trace` is the trace
-        context that it sent; `client` is its name and version. Raises NotLoaded if the call follows
-        a run that must be loaded from the run store first: see `call_loaded`.
+        context that it sent; `client` is its name and version; `caller` is its environment, None
+        for that of the server. A call that another call makes has the environment of that one.
+
+        Raises NotLoaded if the call follows a run that must be loaded from the run store first: see
+        `call_loaded`.
         """
         if self.draining and (parent is None or self._closing):
             raise Busy(STOPPING, code="stopping")
@@ -338,6 +343,7 @@ class Plexus:
         run = self.runs.start(spec.name, principal, parent_id, deadline_s, key, spec.purpose)
         run.question_kinds = question_kinds
         run.client = client
+        run.caller = caller if parent is None else parent.caller
         if self.runs.is_observed:
             self.runs.notify_started(run, arguments, trace)
         if spec.context_name is not None:

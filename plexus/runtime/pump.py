@@ -17,6 +17,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from types import AsyncGeneratorType
 from typing import Any
 
+from plexus.caller_environment import CALLER
 from plexus.errors import Internal, InvalidEvent, PlexusError
 from plexus.events import Cancelled, Complete, ErrorEvent, Event, Log, Progress, Result, Terminal
 from plexus.rpc import wire
@@ -94,6 +95,8 @@ class Pump:
             if run.terminal is not None:  # abandoned before it started
                 continue
             run.task = task
+            if run.caller is not CALLER.get():  # the task may have stepped a run of another caller
+                CALLER.set(run.caller)
             if run.cancel_reason is not None:
                 terminal = _stopped(run)
             else:

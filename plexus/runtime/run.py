@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Protocol
 
+from plexus.caller_environment import CallerEnvironment
 from plexus.errors import NotFound, PlexusError
 from plexus.events import Cancelled, ErrorEvent, Event, Terminal, outcome_of
 from plexus.limits import Limits
@@ -252,7 +253,15 @@ class RunRecorder(Protocol):
 class LocalRun(Run):
     """A run of this process, created by `plexus.runtime.runs`, driven by `plexus.runtime.pump`."""
 
-    __slots__ = ("cancel_deadline", "checkpoint", "deadline", "epoch", "recorder", "task")
+    __slots__ = (
+        "caller",
+        "cancel_deadline",
+        "checkpoint",
+        "deadline",
+        "epoch",
+        "recorder",
+        "task",
+    )
 
     def __init__(
         self,
@@ -271,6 +280,8 @@ class LocalRun(Run):
         )
         self.deadline = None if deadline_s is None else now + deadline_s
         self.cancel_deadline: float | None = None
+        #: The environment of its caller; None for that of the server.
+        self.caller: CallerEnvironment | None = None
         #: The task that steps this run at the moment; set by the pump.
         self.task: asyncio.Task[None] | None = None
         #: Where it is recorded; None if it is not.

@@ -22,6 +22,7 @@ from activations.chat.providers.endpoints import (
 from activations.chat.providers.keys import Keys
 from activations.chat.providers.provider import Provider
 from activations.chat.providers.pydantic_ai.provider import PydanticAiProvider
+from plexus.caller_environment import caller_variables
 from plexus.errors import Failed, InvalidParams, PlexusError
 
 __all__ = ("Providers",)
@@ -50,10 +51,12 @@ class Providers:
         endpoints: OpenAI-compatible servers, each "name=url".
         claude_command: the program of Claude Code.
         silent_s: timeout in seconds without data from a provider.
-        environment: source of keys and URLs; defaults to the environment of this process.
+        environment: source of keys and URLs; defaults to the environment of this process, and for
+            Claude Code to that of the caller.
         refuse_claude: whether to refuse Claude Code, whose tools would run outside the sandbox.
         """
         self._refuse_claude = refuse_claude
+        self._given_environment = environment
         self._environment = os.environ if environment is None else environment
         self._claude_command = claude_command
         self._silent_s = silent_s
@@ -115,7 +118,7 @@ class Providers:
         return PydanticAiProvider(self._endpoint(name), self._keys, self._silent_s)
 
     def _claude_code(self) -> Provider:
-        return ClaudeCodeProvider(self._claude_command, self._silent_s, self._environment)
+        return ClaudeCodeProvider(self._claude_command, self._silent_s, self._given_environment)
 
     def _provider_data(self, name: str) -> ModelData:
         try:
@@ -135,7 +138,8 @@ class Providers:
     def _claude_code_data(self) -> ModelData:
         if self._refuse_claude:
             return ModelData("claude-code", "claude-code:sonnet", False, UNCONFINED)
-        path = self._environment.get("PATH")
+        given = self._given_environment
+        path = (caller_variables() if given is None else given).get("PATH")
         if shutil.which(self._claude_command, path=path) is None:
             hint = f"install Claude Code: program {self._claude_command!r} not found"
             return ModelData("claude-code", "claude-code:sonnet", False, hint)

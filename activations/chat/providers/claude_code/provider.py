@@ -38,6 +38,7 @@ from activations.chat.providers.claude_code.stream_json import (
 )
 from activations.chat.providers.provider import Delta, ProviderRequest, Retry, Stop
 from activations.processes.process import CannotStart, Command, Launcher
+from plexus.caller_environment import caller_directory, caller_variables
 from plexus.errors import Failed, InvalidParams
 
 __all__ = ("ClaudeCodeProvider",)
@@ -71,11 +72,11 @@ class ClaudeCodeProvider:
         command: a path, or a name that is looked up in PATH.
         silent_s: timeout in seconds without output, except while a tool runs or an approval is
             pending.
-        environment: source of the variables; defaults to the environment of this process.
+        environment: source of the variables; defaults to the environment of the caller.
         """
         self._command = command
         self._silent_s = silent_s
-        self._environment = os.environ if environment is None else environment
+        self._given_environment = environment
         self._launcher = Launcher()
 
     async def check(self, model: str) -> None:
@@ -98,7 +99,7 @@ class ClaudeCodeProvider:
         await self.check(request.model)
         prompt = build_prompt(request.messages)
         while True:
-            variables = environment(self._environment)
+            variables = environment(self._environment())
             reader = MessageReader()
             process = await self._start(request, prompt, variables)
             try:
@@ -163,10 +164,14 @@ class ClaudeCodeProvider:
             raise self._cannot_start(CannotStart("start", error.errno or 0)) from error
         return ClaudeProcess(process, request.approve)
 
+    def _environment(self) -> Mapping[str, str]:
+        given = self._given_environment
+        return caller_variables() if given is None else given
+
     def _program(self) -> str:
         # Without relative directories: they would resolve in the server's directory, where commands
         # can write.
-        directories = self._environment.get("PATH", os.defpath).split(os.pathsep)
+        directories = self._environment().get("PATH", os.defpath).split(os.pathsep)
         absolute = os.pathsep.join(each for each in directories if Path(each).is_absolute())
         path = shutil.which(self._command, path=absolute)
         if path is None:
@@ -215,7 +220,7 @@ def _options(request: ProviderRequest, prompt: ClaudePrompt) -> list[str]:
 
 def _directory(working_dir: str | None) -> str:
     with suppress(OSError, ValueError, RuntimeError):  # an invalid path
-        directory = Path(working_dir or ".").expanduser().absolute()
+        directory = caller_directory() / Path(working_dir or ".").expanduser()
         if directory.is_dir():
             return str(directory)
     raise InvalidParams.at(
