@@ -16,7 +16,8 @@ from native_rpc.framing import LINES
 from substrate.mcp_server import make_mcp_server
 from substrate.security.authentication import Access
 from substrate.server.serve import bind, make_server
-from substrate.stdio import StdioServer, claim_stdio
+from substrate.standard_streams import claim_stdio
+from substrate.stdio import StdioServer
 
 from .serving import build_hub, options_for
 
