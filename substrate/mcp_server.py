@@ -15,7 +15,7 @@ from native_rpc.protocol import NativeConnection
 from plexus.runtime.hub import Plexus
 from substrate.settings import Settings
 
-__all__ = ("make_mcp_server", "mcp_options", "stdio_view")
+__all__ = ("create_mcp_server", "line_view", "make_mcp_server", "mcp_options", "stdio_view")
 
 #: Sent to models when a client connects, with the names of tools as the client sees them.
 INSTRUCTIONS = (
@@ -49,20 +49,31 @@ def mcp_options(settings: Settings) -> McpOptions:
 
 
 def make_mcp_server(hub: Plexus, options: McpOptions) -> McpServer:
-    """Create the MCP server of a hub. Its secret lasts as long as the process, like the runs."""
-    if hub.notices:
-        texts = (f"{each.message} {each.next}" for each in hub.notices)
-        instructions = " ".join([*filter(None, [options.instructions]), *texts])
-        options = options._replace(instructions=instructions)
-    server = McpServer(
-        hub, options, secret=os.urandom(32), monotonic=time.monotonic, wall=time.time
-    )
+    """Create the MCP server of a hub, which is notified of changes as long as the hub exists."""
+    server = create_mcp_server(hub, options)
     hub.on_change(server.on_change)
     return server
 
 
+def create_mcp_server(hub: Plexus, options: McpOptions) -> McpServer:
+    """Create an MCP server. Subscribe its `on_change` to the hub.
+
+    Its secret lasts as long as the process, like the runs.
+    """
+    if hub.notices:
+        texts = (f"{each.message} {each.next}" for each in hub.notices)
+        instructions = " ".join([*filter(None, [options.instructions]), *texts])
+        options = options._replace(instructions=instructions)
+    return McpServer(hub, options, secret=os.urandom(32), monotonic=time.monotonic, wall=time.time)
+
+
 def stdio_view(hub: Plexus, settings: Settings) -> McpConnection:
     """Create the view of a client on stdio: MCP, and namespaced methods in addition."""
-    server = make_mcp_server(hub, mcp_options(settings))
+    return line_view(make_mcp_server(hub, mcp_options(settings)))
+
+
+def line_view(server: McpServer) -> McpConnection:
+    """Create the view of one client of an MCP server, for messages in lines."""
+    hub = server.hub
     native = NativeConnection(LINES, hub.limits, hub.new_id)
     return McpConnection(server, Session(), LINES, fallback=native)

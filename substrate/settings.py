@@ -42,6 +42,7 @@ __all__ = (
     "files_to_trust",
     "is_there",
     "operator_folder",
+    "parse_setting",
     "parse_value",
     "read_settings",
     "setting_names",
@@ -150,6 +151,13 @@ class Settings:
     #: Whether `--stdio` also starts a server for the project, unless one is running. You can then
     #: watch the runs in a browser.
     watch: bool = False
+    #: Where `--stdio` executes runs. `process` ends them with the process; `server` executes them
+    #: in a server of the project, which is started if none is running, so that they can continue
+    #: after the MCP host has closed.
+    run_in: Literal["process", "server"] = "process"
+    #: Whether runs of `run_in = "server"` continue when the MCP host closes or is killed. A method
+    #: can decide otherwise for its own runs.
+    on_disconnect: Literal["keep", "cancel"] = "keep"
     #: Seconds without connections and runs after which the server stops. 0 disables this.
     idle_exit_s: float = dataclasses.field(default=0.0, metadata={"ge": 0})
     #: Tools that MCP lists: `standard` (those meant for models), `all`, or patterns. Tools that are
@@ -290,7 +298,7 @@ def read_settings(flags: Mapping[str, Any], content: bytes | None = None) -> Loa
     texts: dict[str, Any] = {**in_file, **in_variables}
     origins = dict.fromkeys(in_file, FILE) | {name: variable_of(name) for name in in_variables}
     values = {
-        name: _parse_setting(name, value, origins[name], is_text=name in in_variables)
+        name: parse_setting(name, value, origins[name], is_text=name in in_variables)
         for name, value in texts.items()
     }
     limits = {name.partition(".")[2]: values.pop(name) for name in [*values] if "." in name}
@@ -373,8 +381,11 @@ def _read_file(content: bytes) -> dict[str, Any]:
     return values
 
 
-def _parse_setting(name: str, value: Any, origin: str, *, is_text: bool) -> Any:
-    """Return the parsed value of a setting. Raises SettingsError with what is allowed."""
+def parse_setting(name: str, value: Any, origin: str, *, is_text: bool) -> Any:
+    """Return the parsed value of a setting: a text, as in a variable, or a TOML value.
+
+    Raises SettingsError with the origin of the value and with what is allowed.
+    """
     hint, bounds = _hint(name)
     if is_text and hint == tuple[str, ...]:  # in a variable, a list is separated by commas
         value = [*filter(None, value.split(","))]

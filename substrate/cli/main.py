@@ -85,6 +85,8 @@ IGNORES_FOLDER = frozenset({"completion", "mcp", "new", "trust"})
 REPORTS = frozenset({"config", "doctor"})
 #: Decides whether to trust the project folder. Imported only if the folder has files to trust.
 TRUST_REVIEW = "substrate.security.folder_trust.decision:files_at_start"
+#: Imported only with the setting `run_in`.
+SERVE_FRONT = "substrate.front.process:serve_front"
 #: Key in `ctx.meta` of the arguments after the subcommand's name.
 REST = "substrate.cli.main.rest"
 #: Keys in `ctx.meta` of the project files and of the loaded settings, for subcommands.
@@ -179,6 +181,13 @@ def setting_option(
 @click.option("--mcp", is_flag=True, help="With --stdio: serve MCP instead, for MCP hosts.")
 @setting_option(
     "--watch", "With --stdio: also start an HTTP server, to watch the runs in a browser."
+)
+@click.option(
+    "--background",
+    "run_in",
+    flag_value="server",
+    default=None,
+    help="With --stdio: execute runs in a server of the project, so that they outlive the host.",
 )
 @setting_option("--port", "Port to listen on; 0 picks a free port.")
 @setting_option(
@@ -291,9 +300,19 @@ def cli(
         return
     if flags["watch"] and not stdio:
         raise click.UsageError("--watch requires --stdio. An HTTP server always shows its runs.")
-    serve = server_entry(ctx, stdio=stdio, mcp=mcp)
-    tune_garbage_collector()
-    serve(settings, files)
+    if flags["run_in"] and not stdio:
+        raise click.UsageError("--background requires --stdio. An HTTP server executes its runs itself.")
+
+    def serve_here() -> None:
+        serve = server_entry(ctx, stdio=stdio, mcp=mcp)
+        tune_garbage_collector()
+        serve(settings, files)
+
+    if stdio and settings.run_in == "server":
+        serve_front: Callable[..., None] = resolve(SERVE_FRONT)
+        serve_front(settings, files, "mcp" if mcp else "native", serve_here)
+    else:
+        serve_here()
 
 
 def server_entry(ctx: click.Context, *, stdio: bool, mcp: bool) -> Callable[..., None]:

@@ -21,8 +21,8 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from plexus.errors import Busy
 from plexus.runtime.shares import FairCache, FairPool
@@ -47,13 +47,14 @@ Client = tuple[str, int]
 
 
 class Listener:
-    """Accepts connections on one socket and creates a protocol for each."""
+    """Accepts connections on one socket and starts a task for each."""
 
     def __init__(
-        self, sock: socket.socket, make_protocol: Callable[[], asyncio.BaseProtocol]
+        self, sock: socket.socket, open_client: Callable[[socket.socket], Coroutine[Any, Any, None]]
     ) -> None:
+        """Listen on a socket. `open_client` owns the sockets that it is called with."""
         self._sock = sock
-        self._make_protocol = make_protocol
+        self._open_client = open_client
         self._loop = asyncio.get_running_loop()
         self._open_tasks: set[asyncio.Task[None]] = set()
         self._resume_timer: asyncio.TimerHandle | None = None
@@ -81,18 +82,12 @@ class Listener:
                 self._pause_accepting(error.strerror)
                 return
             client.setblocking(False)
-            task = self._loop.create_task(self._open(client))
+            task = self._loop.create_task(self._open_client(client))
             self._open_tasks.add(task)
             task.add_done_callback(self._open_tasks.discard)
             if client.fileno() >= self._scarce_fd:
                 self._pause_accepting("file descriptors are scarce")
                 return
-
-    async def _open(self, client: socket.socket) -> None:
-        try:
-            await self._loop.connect_accepted_socket(self._make_protocol, client)
-        except OSError:  # the client has disconnected already
-            client.close()
 
     def _pause_accepting(self, why: str | None) -> None:
         logger.warning("accepting connections is paused: %s", why)

@@ -28,6 +28,8 @@ from substrate.build_hub import (
     notify_of_recording,
     open_hub,
 )
+from substrate.front.address import server_key
+from substrate.front.listener import FrontListener
 from substrate.mcp_server import make_mcp_server, mcp_options
 from substrate.run_store.lazy_store import LazyRunStore
 from substrate.security.authentication import Access
@@ -96,8 +98,15 @@ class Server(uvicorn.Server):
         for sock in sockets or []:
             if not self._stopping:
                 watch_for_dead_peers(sock, self._config.limits.ping_s)
-                self._listeners.append(Listener(sock, self._make_protocol))
+                self._listeners.append(Listener(sock, self._open_client))
         self.started = True
+
+    async def _open_client(self, client: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(self._make_protocol, client)
+        except OSError:  # the client has disconnected already
+            client.close()
 
     def _make_protocol(self) -> HttpProtocol:
         return HttpProtocol(
@@ -242,6 +251,10 @@ async def _serve(
             origins=observers.needs_origins,
         )
         signals = StopSignals()
+        fronts = FrontListener(hub, settings, port)
+        # A server that reloads its activations, as `substrate dev` does, is for its author only.
+        if make_hub is build_hub:
+            fronts.open(server_key(settings, files, Path.cwd()))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [sock])
             for plugin in broken:
@@ -255,15 +268,17 @@ async def _serve(
                 server.ended.wait,
             ]
             if settings.idle_exit_s:
-                reasons.append(partial(_wait_idle, server, hub, settings.idle_exit_s))
+                reasons.append(partial(_wait_idle, server, fronts, hub, settings.idle_exit_s))
             try:
                 await wait_for_first(*reasons)
             finally:
                 # Even if the server failed, the runs end in order.
                 with anyio.CancelScope(shield=True):
                     server.stop_accepting()
+                    fronts.stop_accepting()
                     await drain(hub, signals.stop_now)
                     await hub.close()
+                    await fronts.finish(FINISH_S)
                     server.should_exit = True
         observers.close()
     return hub
@@ -321,12 +336,12 @@ def _oauth(settings: Settings, hub: Plexus, port: int) -> OAuth | None:
     )
 
 
-async def _wait_idle(server: Server, hub: Plexus, idle_s: float) -> None:
-    """Wait until there was no connection and no run for `idle_s` seconds."""
+async def _wait_idle(server: Server, fronts: FrontListener, hub: Plexus, idle_s: float) -> None:
+    """Wait until there was no connection, no front and no run for `idle_s` seconds."""
     last_used = time.monotonic()
     while time.monotonic() - last_used < idle_s:
         await anyio.sleep(min(idle_s / 4, 1.0))
-        if server.open_connections or hub.runs.running():
+        if server.open_connections or len(fronts) or hub.runs.running():
             last_used = time.monotonic()
         elif time.monotonic() - last_used >= idle_s and await _has_runs_elsewhere(hub):
             last_used = time.monotonic()

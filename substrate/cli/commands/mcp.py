@@ -200,6 +200,11 @@ def entry_parameters() -> list[click.Parameter]:
             help="Serve this activation too. The entry contains the full path of a file. "
             "Repeatable.",
         ),
+        click.Option(
+            ["--background"],
+            is_flag=True,
+            help="Execute runs in a server of the project, so that they outlive the host.",
+        ),
     ]
 
 
@@ -223,6 +228,7 @@ def install(
     name: str,
     scope: str | None,
     activation: tuple[str, ...],
+    background: bool,
     yes: bool,
     dry_run: bool,
 ) -> None:
@@ -235,7 +241,8 @@ def install(
         substrate mcp install claude-code --activation tools.py -- --without bash
     """
     row, scope = HOSTS[host], _scope_of(host, scope)
-    installation = _installation(host, scope, name, (*_activation_flags(activation), *flags))
+    flags = (*_entry_flags(activation, background=background), *flags)
+    installation = _installation(host, scope, name, flags)
     consent = Consent(yes, dry_run)
     if scope == "user" and row.program and shutil.which(row.program):
         installation.install_with_commands(consent)
@@ -253,6 +260,7 @@ def show(
     name: str,
     scope: str | None,
     activation: tuple[str, ...],
+    background: bool,
 ) -> None:
     """Print the configuration entry for HOST, to paste it yourself.
 
@@ -262,7 +270,7 @@ def show(
     \b
         substrate mcp show claude-code --activation tools.py -- --without bash
     """
-    flags = (*_activation_flags(activation), *flags)
+    flags = (*_entry_flags(activation, background=background), *flags)
     installation = _installation(host, _scope_of(host, scope), name, flags)
     click.echo(installation.host.snippet(name, installation.entry), nl=False)
 
@@ -291,13 +299,13 @@ def _scope_of(host: str, scope: str | None) -> str:
     return scope or scopes[0]
 
 
-def _activation_flags(names: tuple[str, ...]) -> list[str]:
-    """Return the flags that load activations.
+def _entry_flags(names: tuple[str, ...], *, background: bool) -> list[str]:
+    """Return the flags that load activations and decide where runs are executed.
 
     A host starts the server in any folder, so a file is named by its full path. Raises BadParameter
     if the file does not exist.
     """
-    flags = []
+    flags = ["--background"] if background else []
     for name in names:
         if is_file_name(name):
             if not Path(name).is_file():
