@@ -55,6 +55,7 @@ LONG_MODULES = {
     "test_chat_killed",
     "test_codegen_command",
     "test_from_fastmcp",
+    "test_front",
     "test_guide",
     "test_isolation",
     "test_logs",
