@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from bench import arbor, chat, memory, native, tool_styles
+from bench import arbor, chat, front, memory, native, tool_styles
 from bench.mcp import contenders, http_calls, requests
 from bench.mcp import streams as mcp_streams
 from bench.measure import FULL, QUICK, Effort, Figure
@@ -40,6 +40,8 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "stream_ws": native.over_ws,
     "calls_latency": native.latency,
     "calls_pipelined": native.pipelined,
+    "front_start": front.start_latency,
+    "front_call": front.call_latency,
     "memory_idle": memory.idle,
     "memory_stream": memory.stream,
     "cancel_tree": native.cancel_tree,

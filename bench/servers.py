@@ -23,6 +23,7 @@ __all__ = (
     "LIMIT_ASGI",
     "LIMIT_STDIO",
     "OURS_HTTP",
+    "OURS_SERVER",
     "OURS_STDIO",
     "ROOT",
     "Server",
@@ -42,6 +43,8 @@ _ACTIVATION = ("--activation", "bench.activation:Bench")
 OURS_STDIO = (sys.executable, "-m", "substrate", "--stdio", *_ACTIVATION)
 #: Without a token, because the limit and the peers require none either.
 OURS_HTTP = (sys.executable, "-m", "substrate", "--port", "0", "--auth", "off", *_ACTIVATION)
+#: The server that processes with `--background` use.
+OURS_SERVER = (sys.executable, "-m", "substrate", "--port", "0", *_ACTIVATION)
 LIMIT_STDIO = (sys.executable, "bench/limit_stdio.py")
 LIMIT_ASGI = (sys.executable, "-m", "bench.limit_asgi")
 
