@@ -10,7 +10,7 @@ from pathlib import Path
 
 from conformance.node import claude_code
 
-__all__ = ("private_environment", "run_claude")
+__all__ = ("private_environment", "run_claude", "start_claude")
 
 RUN_S = 90.0
 
@@ -36,6 +36,18 @@ def run_claude(folder: Path, api: str, tool: str, **settings: str) -> str:
 
     `settings` are environment variables of the server.
     """
+    process = start_claude(folder, api, tool, **settings)
+    try:
+        output, errors = process.communicate(timeout=RUN_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, output + errors
+    return output
+
+
+def start_claude(folder: Path, api: str, tool: str, **settings: str) -> subprocess.Popen[str]:
+    """Start one turn, in a separate process group."""
     servers = {
         "substrate": {
             "command": sys.executable,
@@ -48,14 +60,13 @@ def run_claude(folder: Path, api: str, tool: str, **settings: str) -> str:
     home = folder / "home"
     home.mkdir(exist_ok=True)
     command = [str(claude_code()), "-p", "go", "--mcp-config", str(config), "--strict-mcp-config"]
-    done = subprocess.run(
+    return subprocess.Popen(
         [*command, "--allowedTools", tool],
         cwd=folder,
         env=private_environment(home, api, "sk-ant-none"),
-        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=RUN_S,
-        check=False,
+        start_new_session=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout

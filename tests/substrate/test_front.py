@@ -11,14 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from child_processes import clean_environment, is_alive
+from project_servers import eventually, kill_servers, servers
 from stdio_process import DEMO, ROOT, Server, ends, line, serving
 from transcripts import MCP_TRANSCRIPTS, TRANSCRIPTS, replay
 
@@ -26,12 +27,11 @@ from plexus.private_files import state_folder
 from substrate.front.address import connect, server_key, socket_folder
 from substrate.front.hello import VIEW_SETTINGS, Hello, apply_view_settings, view_settings
 from substrate.front.listener import HELLO_S
-from substrate.security.lockfile import RunningServer, find_running, lock_folder
+from substrate.security.lockfile import RunningServer
 from substrate.settings import ProjectFiles, Settings
 
 pytestmark = pytest.mark.timeout(120)
 
-T = TypeVar("T")
 WAIT_S = 30.0
 INITIALIZE = {
     "protocolVersion": "2025-06-18",
@@ -79,10 +79,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     yield tmp_path / "state"
-    for server in servers():
-        with suppress(ProcessLookupError):
-            os.kill(server.pid, signal.SIGKILL)
-        eventually(lambda pid=server.pid: not is_alive(pid), "the server is gone")  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+    kill_servers()
 
 
 @pytest.fixture
@@ -91,23 +88,6 @@ def project(tmp_path: Path) -> Path:
     folder.mkdir()
     (tmp_path / "own.py").write_text(PLUGIN)
     return folder
-
-
-def eventually(found: Callable[[], T | None], what: str, within_s: float = WAIT_S) -> T:
-    """Wait until a function returns a true value, and return it."""
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
-        value = found()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError(f"not in {within_s:g} s: {what}")
-
-
-def servers() -> list[RunningServer]:
-    """Return the servers that are running."""
-    ports = [int(path.stem) for path in lock_folder().glob("*.json")]
-    return [server for port in ports if (server := find_running(port)) is not None]
 
 
 def the_server() -> RunningServer:
