@@ -102,7 +102,7 @@ class Context:
         """Store a JSON value, so that a restart of this run continues from it.
 
         Await it in an `async def`: it returns when the value and everything yielded before it are
-        durable, or at once if the hub has no run store. In a plain function, call it without
+        durable, or immediately without a run store. In a plain function, call it without
         `await`; it blocks that long. Raises Unsupported unless the method declares
         `restart="from_checkpoint"`, InvalidEvent for a value without a JSON form, and TooBig.
         """

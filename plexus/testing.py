@@ -131,9 +131,11 @@ class Local:
         The new stream begins with `Restarted`. Unlike after a real loss, the `finally` blocks of
         the stopped run are executed. Raises Unsupported if the method declares no restart.
         """
+        if stream.run.terminal is not None:
+            raise AssertionError(f"{stream.run.method} has already ended: {stream.run.terminal!r}")
         await stream.aclose()
         old = stream.run
-        assert isinstance(old, LocalRun), "a test has runs of its own process only"
+        assert isinstance(old, LocalRun), "the runs of a test are local"
         # The end of the stopped run is not part of the restarted one.
         first_seq = old.log.last
         run = self.hub.restart(

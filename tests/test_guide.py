@@ -30,6 +30,7 @@ import substrate
 from plexus import Activation, Event, Image, Progress, Resource
 from plexus.errors import InvalidParams, NotFound, PlexusError
 from plexus.registry.plugins import find_activations
+from plexus.registry.schema import parameters_schema
 from plexus.rpc import wire
 from plexus.testing import local
 
@@ -65,6 +66,14 @@ CALLS: dict[str, list[tuple[str, dict[str, Any], Any]]] = {
     "copy_files.py": [],
     "shop.py": [("shop.buy", {"item": "tea"}, 2), ("shop.buy", {"item": "tea"}, 1)],
     "tally.py": [],
+    "library.py": [],
+    "accounts.py": [
+        (
+            "accounts.sign_in",
+            {"user": "a", "password": "b", "proxy": {"url": "c", "password": "d"}},
+            "a signed in through c",
+        )
+    ],
     "recipes.py": [
         ("recipes.recipe", {"name": "tea"}, "Boil water."),
         ("recipes.improve", {"name": "toast"}, "Improve this recipe:\n\nToast bread."),
@@ -76,7 +85,7 @@ CALLS: dict[str, list[tuple[str, dict[str, Any], Any]]] = {
     ],
 }
 #: The files that use others, each with a test below.
-PROGRAMS = {"tools.py", "app.py", "cell.py", "test_count.py"}
+PROGRAMS = {"tools.py", "app.py", "cell.py", "test_count.py", "test_library.py"}
 
 
 @pytest.fixture
@@ -184,9 +193,20 @@ def test_a_script_serves_several_activations(folder: Path) -> None:
 
 
 def test_the_tests_of_the_guide_pass(folder: Path) -> None:
-    tested = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_count.py", cwd=folder)
+    files = ("test_count.py", "test_library.py")
+    tested = run("-m", "pytest", "-q", "-p", "no:cacheprovider", *files, cwd=folder)
     assert tested.returncode == 0, tested.stdout
-    assert "1 passed" in tested.stdout
+    assert "2 passed" in tested.stdout
+
+
+async def test_parameters_are_kept_out_of_the_history_as_described(folder: Path) -> None:
+    [accounts] = find_activations(str(folder / "accounts.py"))
+    async with local(accounts) as plexus:
+        spec = plexus.hub.resolve("accounts.sign_in")
+        assert spec.secret_names == {"password", "proxy"}
+        assert spec.record == "metadata"
+        shown = parameters_schema(spec)["properties"]["password"]
+        assert (shown["writeOnly"], shown["format"]) == (True, "password")
 
 
 @pytest.mark.usefixtures("folder")

@@ -99,8 +99,6 @@ GERUND_EXCEPTIONS = {
     "testing": "the usual name of a package's test support",
     "tracing": "the usual term of telemetry",
     "framing": "the usual term for delimiting messages in a stream",
-    "publishing": "replaced by the run store",
-    "receiving": "replaced by the run store",
 }
 #: Verbs that a tool's title begins with.
 TITLE_VERBS = re.compile(

@@ -74,7 +74,11 @@ BROAD_EXCEPTS = {
     ),
     "activations.fastmcp_server": (1, "the exception of another thread is raised to its caller"),
     "plexus.runtime.lifespans": (3, "a plugin's class may raise anything in its hooks"),
-    "plexus.runtime.threads": (1, "the exception of a function is raised to its caller"),
+    "plexus.runtime.threads": (
+        2,
+        "the exception of a function is raised to its caller, that of the loop in the thread",
+    ),
+    "substrate.run_store.requests": (1, "a request of another process is answered in any case"),
     "substrate.server.embedded": (1, "the server that runs the application reports it"),
     "plexus.runtime.calls": (1, "an author's validator may raise anything"),
     "plexus.registry.parameters": (

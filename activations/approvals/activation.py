@@ -27,10 +27,10 @@ from plexus import (
 )
 from plexus.events import QuestionAsked
 from plexus.rpc import wire
-from plexus.runtime.stored_run import StoredRun
 from plexus.runtime.log import wall_ms
 from plexus.runtime.question_feed import OpenQuestion, QuestionChanged, Questions
 from plexus.runtime.run import Run
+from plexus.runtime.stored_run import StoredRun
 
 __all__ = ("Approvals", "OpenApproval")
 

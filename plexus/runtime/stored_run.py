@@ -30,7 +30,15 @@ from plexus.runtime.log import WALL_OFFSET, Batch, DroppedItems, Reader, RunLog,
 from plexus.runtime.question_feed import OpenQuestion, OpenQuestions, QuestionChanged
 from plexus.runtime.run import Run
 
-__all__ = ("ENDED_STATES", "RunRecord", "RunSource", "StoredRun", "StoredRuns")
+__all__ = (
+    "ENDED_STATES",
+    "RunRecord",
+    "RunSource",
+    "StoredLog",
+    "StoredReader",
+    "StoredRun",
+    "StoredRuns",
+)
 
 #: The states of a run that has ended.
 ENDED_STATES: Final = frozenset({"complete", "error", "cancelled"})

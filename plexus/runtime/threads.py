@@ -104,7 +104,7 @@ class _Pause:
         """Do the work, and let the thread continue."""
         try:
             await self.work()
-        except BaseException as error:
+        except BaseException as error:  # the thread gets it, and must not wait forever
             self.done.set_exception(error)
             if not isinstance(error, Exception):
                 raise  # a cancellation is for the run too

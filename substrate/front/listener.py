@@ -2,7 +2,7 @@
 
 Rules:
 - A front must be a process of the same user, and must introduce itself within a deadline. What it
-  sends is bounded; if it is invalid, the front is told why and the connection is closed.
+  sends is bounded; if it is invalid, the front receives the reason and the connection is closed.
 - Fronts with the same settings share one MCP server, with its catalogue and its secret.
 - A server that stops makes room for the next one immediately, and ends its fronts after its runs.
 """

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-import orjson
 import zstandard
 
+from plexus.rpc import wire
 from plexus.runtime.log import StoredItems
-from plexus.runtime.stored_events import read_event
+from plexus.runtime.stored_events import READING, read_event
 
 __all__ = ("PLAIN", "ZSTD", "decode_chunk", "decode_text", "encode_chunk", "stored_items")
 
@@ -33,7 +33,7 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 
 def encode_chunk(marks: Sequence[tuple[int, int]], pieces: Sequence[bytes]) -> tuple[int, bytes]:
     """Return the codec and the content of a chunk. Each piece is one item, or joined items."""
-    content = b"\n".join((orjson.dumps(marks), *pieces))
+    content = b"\n".join((wire.encode(marks), *pieces))
     if len(content) < MIN_COMPRESSED:
         return PLAIN, content
     return ZSTD, zstandard.ZstdCompressor(LEVEL).compress(content)
@@ -47,7 +47,7 @@ def decode_chunk(codec: int, content: bytes) -> tuple[list[list[int]], list[byte
         except zstandard.ZstdError as error:
             raise ValueError(str(error)) from error
     marks, *payloads = content.split(b"\n")
-    return orjson.loads(marks), payloads
+    return wire.decode_value(marks, READING), payloads
 
 
 def decode_text(items: str, started_ms: int, ended_ms: int) -> tuple[list[list[int]], list[bytes]]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
+from plexus.rpc import wire
 from plexus.storage.engine import Dialect, Transaction
 from substrate.run_store.chunks import encode_chunk
 from substrate.run_store.schema import ENDED
@@ -64,7 +63,7 @@ def _columns(*types: str) -> str:
 
 
 class Flush:
-    """What is written at once."""
+    """What is written in one transaction."""
 
     __slots__ = (
         "_chunks",
@@ -213,8 +212,8 @@ class Flush:
         own = "?, ?, ?, ?, ?" if tx.dialect == "sqlite" else "?, ?::bigint, ?::bigint, ?, ?"
         tx.run(
             "INSERT INTO runs (id, method, scope, principal, client, recorded, restart, started_ms,"
-            " ended_ms, state, outcome, exit_code, last_seq, bytes, parent, kept_until, retention_s,"
-            " run_key, arguments, summary, items, project, process, pid, host, agent_session,"
+            " ended_ms, state, outcome, exit_code, last_seq, bytes, parent, kept_until,"
+            " retention_s, run_key, arguments, summary, items, project, process, pid, host, agent_session,"
             " epoch, cancel_requested, pinned, indexed)"
             f" SELECT {columns}, {own}, 0, 0, 0, 0"
             f" FROM {rows} AS r JOIN {groups} AS g"
@@ -225,8 +224,8 @@ class Flush:
                 self.offset,
                 self.offset,
                 *process,
-                orjson.dumps(self._inserts).decode(),
-                orjson.dumps(list(self._groups.values())).decode(),
+                wire.encode(self._inserts).decode(),
+                wire.encode(list(self._groups.values())).decode(),
             ),
         )
 
@@ -281,7 +280,7 @@ class Flush:
             f" FROM (SELECT {aliased} FROM {json_rows(tx.dialect)} AS r) AS u"
             f" WHERE runs.id = u.id AND runs.epoch = u.epoch AND runs.state < {ENDED}"
             " RETURNING runs.id",
-            (self.offset, orjson.dumps(self._updates).decode()),
+            (self.offset, wire.encode(self._updates).decode()),
         )
         return {row[0] for row in self._updates} - {row[0] for row in found}
 

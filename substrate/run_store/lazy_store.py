@@ -64,6 +64,8 @@ class LazyRunStore:
         self, run: Run, arguments: Mapping[str, Any], _trace: Mapping[str, str] | None
     ) -> None:
         """Remember a run, and open the store soon."""
+        if run.purpose != "work":
+            return
         self._early.append((run, arguments))
         run.log.on_trim = self._create
         if self._timer is None:

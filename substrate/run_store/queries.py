@@ -24,13 +24,13 @@ __all__ = (
     "open_requests",
     "read_items",
     "read_tail",
-    "record_of",
     "recent_records",
+    "record_of",
 )
 
 RECORD_COLUMNS: Final = (
-    "id, method, scope, principal, state, started_ms, last_seq, epoch, ended_ms, outcome, exit_code,"
-    " arguments, summary, parent, project, client, agent_session, bytes, kept_until, pinned,"
+    "id, method, scope, principal, state, started_ms, last_seq, epoch, ended_ms, outcome,"
+    " exit_code, arguments, summary, parent, project, client, agent_session, bytes, kept_until, pinned,"
     " retention_s, recorded, process, pid, host"
 )
 #: Maximum number of parameters of one statement.

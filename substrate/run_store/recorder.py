@@ -130,7 +130,7 @@ class RunEntry(Reader):
         piece = b"\n".join(payloads)
         self.size += len(piece)
         if recorder.buffered + len(piece) > MAX_BUFFERED:
-            recorder.on_lost(self, first, self.seq)
+            recorder.on_lost(self, first)
             return
         recorder.buffered += len(piece)
         segments = self.segments
@@ -282,7 +282,7 @@ class Recorder:
             self._changed.add(entry)
             self.schedule(urgent=True)
 
-    def on_lost(self, entry: RunEntry, first: int, last: int) -> None:
+    def on_lost(self, entry: RunEntry, first: int) -> None:
         """Report that items are not recorded because too much waits to be written."""
         if not self._lost_runs:
             logger.warning(

@@ -2,7 +2,7 @@
 
 Every process with runs has a datagram socket in a private folder, named for the process. A byte
 means that something in the store has changed; the receiver reads the store. A process that watches
-the runs of others has a second name, which tells writers that somebody needs their items soon.
+the runs of others has a second name, which tells writers that their items are needed soon.
 
 A full socket buffer means that the receiver will look anyway. A refused one means that its process
 has ended without removing the socket, which is then removed here.
@@ -29,8 +29,8 @@ OWN: Final = ".run"
 WATCH: Final = ".watch"
 #: A folder that changed this recently may change again without a newer timestamp.
 MTIME_RESOLUTION_NS: Final = 20_000_000
-#: Datagrams that are read at once. They have no content.
-READ_AT_ONCE: Final = 64
+#: Maximum number of datagrams that are read together. They have no content.
+MAX_READ: Final = 64
 
 
 class Signals:
@@ -69,7 +69,7 @@ class Signals:
     def _readable(self) -> None:
         assert self._socket is not None, "it is watched only while it is open"
         with contextlib.suppress(BlockingIOError):
-            for _ in range(READ_AT_ONCE):
+            for _ in range(MAX_READ):
                 self._socket.recv(1)
         self._on_signal()
 

@@ -341,9 +341,13 @@ async def _wait_idle(server: Server, fronts: FrontListener, hub: Plexus, idle_s:
     last_used = time.monotonic()
     while time.monotonic() - last_used < idle_s:
         await anyio.sleep(min(idle_s / 4, 1.0))
-        if server.open_connections or len(fronts) or hub.runs.running():
-            last_used = time.monotonic()
-        elif time.monotonic() - last_used >= idle_s and await _has_runs_elsewhere(hub):
+        idle_for_s = time.monotonic() - last_used
+        if (
+            server.open_connections
+            or len(fronts)
+            or hub.runs.running()
+            or (idle_for_s >= idle_s and await _has_runs_elsewhere(hub))
+        ):
             last_used = time.monotonic()
 
 

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from plexus.runtime.copied import read_event
+from plexus.runtime.elsewhere import UNFOLLOWED_BYTES, Elsewhere, RunElsewhere
 
 from plexus import Plexus, Principal
 from plexus.errors import Denied, NotFound
@@ -24,8 +26,6 @@ from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime.builtin import transcript
-from plexus.runtime.copied import read_event
-from plexus.runtime.elsewhere import UNFOLLOWED_BYTES, Elsewhere, RunElsewhere
 
 pytestmark = pytest.mark.anyio
 

@@ -26,9 +26,9 @@ from plexus.events import Cancelled, Content, ErrorEvent, Event, Gap, Restarted,
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
-from plexus.runtime.copied import read_event
 from plexus.runtime.log import monotonic_at, wall_ms
 from plexus.runtime.run import LocalRun
+from plexus.runtime.stored_events import read_event
 from plexus.testing import expect
 from plexus.testing import local as local_hub
 
@@ -447,6 +447,14 @@ async def test_a_restart_in_a_test_needs_the_declaration() -> None:
     async with local_hub(Steps()) as plexus:
         stream = plexus.stream("steps.once")
         with pytest.raises(Unsupported, match="cannot be restarted"):
+            await plexus.restart(stream)
+
+
+async def test_a_run_that_has_ended_is_not_restarted_in_a_test() -> None:
+    async with local_hub(Steps()) as plexus:
+        stream = plexus.stream("steps.count", to=1)
+        assert [event.type async for event in stream] == ["content", "complete"]
+        with pytest.raises(AssertionError, match="has already ended"):
             await plexus.restart(stream)
 
 

@@ -22,9 +22,9 @@ from project_folders import trust_always
 
 from native_rpc.client import connect
 from plexus.errors import Failed
-from substrate.project_server import ensure_server
 from plexus.private_files import make_folders, state_folder
 from substrate.build_hub import NO_FILES, RECORDING_MARKER
+from substrate.project_server import ensure_server
 from substrate.security.lockfile import RunningServer, find_by_project, find_running, lock_folder
 from substrate.settings import Settings
 

@@ -30,6 +30,8 @@ from mcp_network import (
 from network import ANSWER_S, Server, bearer, serving
 from raw_peer import RawPeer
 from starlette.routing import BaseRoute, Route, WebSocketRoute
+from substrate.publishing.frames import PATH as PUBLISHING_PATH
+from substrate.publishing.frames import frame
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
@@ -37,8 +39,6 @@ from mcp_view.server import McpOptions
 from plexus import Plexus
 from plexus.process_identity import start_time
 from substrate.mcp_server import make_mcp_server
-from substrate.publishing.frames import PATH as PUBLISHING_PATH
-from substrate.publishing.frames import frame
 from substrate.security.authentication import Access
 from substrate.security.guard import Guard
 from substrate.security.oauth import LEEWAY_S

@@ -1,4 +1,4 @@
-"""Hubs with a run store on one database, as if each were a process of its own."""
+"""Hubs with a run store on one database, as if each were a separate process."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ class LoadedStore:
 async def wait_until(condition: Callable[[], Any], within_s: float = WAIT_S) -> None:
     """Wait until a condition holds, which is checked every few milliseconds."""
     async with asyncio.timeout(within_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.005)
