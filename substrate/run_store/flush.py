@@ -213,8 +213,8 @@ class Flush:
         tx.run(
             "INSERT INTO runs (id, method, scope, principal, client, recorded, restart, started_ms,"
             " ended_ms, state, outcome, exit_code, last_seq, bytes, parent, kept_until,"
-            " retention_s, run_key, arguments, summary, items, project, process, pid, host, agent_session,"
-            " epoch, cancel_requested, pinned, indexed)"
+            " retention_s, run_key, arguments, summary, items, project, process, pid, host,"
+            " agent_session, epoch, cancel_requested, pinned, indexed)"
             f" SELECT {columns}, {own}, 0, 0, 0, 0"
             f" FROM {rows} AS r JOIN {groups} AS g"
             " ON CAST(g.value ->> 0 AS INTEGER) = CAST(r.value ->> 0 AS INTEGER)"

@@ -30,8 +30,8 @@ __all__ = (
 
 RECORD_COLUMNS: Final = (
     "id, method, scope, principal, state, started_ms, last_seq, epoch, ended_ms, outcome,"
-    " exit_code, arguments, summary, parent, project, client, agent_session, bytes, kept_until, pinned,"
-    " retention_s, recorded, process, pid, host"
+    " exit_code, arguments, summary, parent, project, client, agent_session, bytes, kept_until,"
+    " pinned, retention_s, recorded, process, pid, host"
 )
 #: Maximum number of parameters of one statement.
 MAX_PARAMETERS: Final = 500

@@ -47,8 +47,8 @@ __all__ = ("DatabaseLayout", "Eraser", "unused_ranges")
 
 #: The pages that one step clears while it has the write lock, a few milliseconds.
 STEP_PAGES: Final = 256
-#: The bytes that are read at a time.
-READ_BYTES: Final = 1024 * 1024
+#: The bytes that are read at a time, of which SQLite allows 128 KiB.
+READ_BYTES: Final = 64 * 1024
 #: How long one attempt to truncate the log waits for readers. Writers wait meanwhile.
 ATTEMPT_S: Final = 0.02
 #: The pause between two attempts, in which other writers work.
@@ -162,6 +162,8 @@ class Eraser:
         self._connection = connect(path, self._timeout)
         # A checkpoint is durable nevertheless; the commit of a step contains nothing to be lost.
         self._connection.execute("PRAGMA synchronous = NORMAL")
+        # A connection opens the log at its first read; before that, a checkpoint does nothing.
+        self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
 
     def run(self) -> None:
         """Erase. Raises BusyError if another process has the log in use for the timeout."""
