@@ -16,6 +16,7 @@ __all__ = (
     "NOT_INITIALIZED",
     "UNSUPPORTED_REVISION",
     "ProtocolError",
+    "RunNotLoaded",
     "code_of",
     "protocol_error",
 )
@@ -48,6 +49,17 @@ class ProtocolError(Exception):
         self.code = code
         self.message = message
         self.data = data
+
+
+class RunNotLoaded(ProtocolError):
+    """The run of a request is not in memory; this is the error if it cannot be loaded either.
+
+    `run` is its number, or None for all runs with a guaranteed retention.
+    """
+
+    def __init__(self, run: int | None, error: ProtocolError) -> None:
+        super().__init__(error.code, error.message, error.data)
+        self.run = run
 
 
 def code_of(word: str, revision: Revision) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from mcp_view.calls.call import RUNNING, STARTING, Call, Step
-from mcp_view.errors import BUSY, DENIED, ProtocolError
+from mcp_view.errors import BUSY, DENIED, ProtocolError, RunNotLoaded, protocol_error
 from mcp_view.methods import INITIALIZE, METHODS, find_method
 from mcp_view.replies import (
     Answer,
@@ -29,13 +29,22 @@ from mcp_view.replies import (
     ReplyWriter,
 )
 from mcp_view.server import McpServer
-from mcp_view.session import Peer, Session, is_stateless
+from mcp_view.session import Caller, Peer, Session, is_stateless
 from mcp_view.subscriptions import Listener, is_visible, session_notification
 from plexus.errors import Internal, PlexusError
 from plexus.limits import CONTROL_CALLS
 from plexus.principal import LOCAL, Principal
 from plexus.rpc import wire
-from plexus.rpc.effects import AnswerQuestion, AttachCall, Effect, KeepRun, LeaveCall, StartCall
+from plexus.rpc.effects import (
+    AnswerQuestion,
+    AttachCall,
+    CancelRun,
+    Effect,
+    LeaveCall,
+    LoadRun,
+    Reported,
+    StartCall,
+)
 from plexus.rpc.replies import BatchReply
 from plexus.runtime.changes import Change
 from plexus.runtime.log import Batch
@@ -47,7 +56,15 @@ __all__ = ("Fallback", "McpConnection")
 #: Maximum characters kept of a client's reason for cancelling a request.
 REASON_CHARS: Final = 1000
 #: Effects that start a call.
-_START_EFFECTS: Final = frozenset({StartCall, AttachCall, AnswerQuestion})
+_START_EFFECTS: Final = frozenset({StartCall, AttachCall, AnswerQuestion, CancelRun})
+
+
+class LoadingCall(Call):
+    """A request that is handled again once its run is loaded from the run store."""
+
+    def __init__(self, peer: Peer, request: wire.Request, caller: Caller) -> None:
+        super().__init__(peer, request.id, caller)
+        self.request = request
 
 
 class Fallback(Protocol):
@@ -134,16 +151,21 @@ class McpConnection:
         failure = ProtocolError(message.code, message.message, message.data)
         return self._writer.refuse(message.id, failure, batch)
 
-    def _request(self, request: wire.Request, batch: BatchReply | None) -> list[Effect]:
+    def _request(
+        self, request: wire.Request, batch: BatchReply | None, *, loaded: bool = False
+    ) -> list[Effect]:
+        """Handle a request. `loaded`: the run that it needs was loaded before."""
         try:
-            return self._handle(request, batch)
+            return self._handle(request, batch, loaded=loaded)
         except ProtocolError as error:
             return self._writer.refuse(request.id, error, batch)
         except Exception as error:  # noqa: BLE001 - a defect of a handler; the request is answered
             failure = _internal(Internal.report(request.method[:128], error))
             return self._writer.refuse(request.id, failure, batch)
 
-    def _handle(self, request: wire.Request, batch: BatchReply | None) -> list[Effect]:
+    def _handle(
+        self, request: wire.Request, batch: BatchReply | None, *, loaded: bool
+    ) -> list[Effect]:
         request_id, name, _ = request
         if name not in METHODS and self._is_fallback(name, batch):
             return self._other_view.receive(request)
@@ -153,7 +175,13 @@ class McpConnection:
         if caller is not None and (request_id in self._calls or request_id in self._listeners):
             reason = f"A request with the id {request_id!r} is in progress. Use another id."
             raise ProtocolError(wire.INVALID_REQUEST, reason)
-        replies = method.handle(self.peer, request_id, params, caller)
+        try:
+            replies = method.handle(self.peer, request_id, params, caller)
+        except RunNotLoaded as missing:
+            if loaded or caller is None:
+                raise
+            call = LoadingCall(self.peer, request, caller)
+            return self._register(LoadRun(call, missing.run), batch)
         if replies[0].__class__ in _START_EFFECTS:  # it is then the only reply
             return self._register(replies[0], batch)
         return self._translate(replies, request_id, batch)
@@ -230,14 +258,26 @@ class McpConnection:
         """Continue a call when its timer expires."""
         return self._effects(call, call.on_timer()) if call.expects(Step.TIMER) else []
 
-    def on_outcome(
-        self, effect: AnswerQuestion | KeepRun, error: PlexusError | None
-    ) -> list[Effect]:
+    def on_outcome(self, effect: Reported, error: PlexusError | None) -> list[Effect]:
         """Continue a call after the driver performed its effect, or failed with this error."""
         call: Call = effect.call
         if not call.expects(Step.OUTCOME):
             return []
+        if isinstance(call, LoadingCall):
+            return self._on_loaded(call, error)
         return self._effects(call, call.on_outcome(effect, error))
+
+    def _on_loaded(self, call: LoadingCall, error: PlexusError | None) -> list[Effect]:
+        """Handle a request again. A run that was not found now leads to the error for that."""
+        if error is not None and error.code != "not_found":
+            return self._effects(call, call.refuse(protocol_error(error, call.caller.revision)))
+        call.cancel()
+        del self._calls[call.id]
+        effects = self._request(call.request, call.batch, loaded=True)
+        if call.batch is None:
+            return effects
+        call.batch.pending -= 1
+        return effects + self._writer.flush(call.batch)
 
     def on_change(self, change: Change) -> list[Effect]:
         """Notify the client of a change of the hub."""
@@ -351,8 +391,9 @@ class McpConnection:
         """
         limit = self.peer.server.hub.limits.calls_in_flight
         beyond = len(self._calls) + len(self._listeners) + 1 - limit
-        # A call that only answers questions ends before the next message is read.
-        immediate = isinstance(effect, AnswerQuestion)
+        # A call that only answers questions or cancels a run ends before the next message is read,
+        # unless the run is one of another process. The driver limits the number of those.
+        immediate = isinstance(effect, AnswerQuestion | CancelRun)
         if beyond > 0 and not immediate and not self._is_control(effect, beyond):
             raise _full(limit)
         call: Call = effect.call
@@ -362,8 +403,10 @@ class McpConnection:
             batch.pending += 1
         return [effect]
 
-    def _is_control(self, effect: StartCall | AttachCall, beyond: int) -> bool:
+    def _is_control(self, effect: StartCall | AttachCall | LoadRun, beyond: int) -> bool:
         """Whether this effect calls a control method within the allowance for those."""
+        if beyond <= CONTROL_CALLS and isinstance(effect, LoadRun):
+            return True  # for a request about a task
         if beyond > CONTROL_CALLS or not isinstance(effect, StartCall):
             return False
         spec = effect.spec or self.peer.server.hub.resolve(effect.method)

@@ -8,6 +8,7 @@ in the request itself. A `Peer` is the client of one connection, as handlers see
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from mcp_view.errors import UNSUPPORTED_REVISION, ProtocolError
@@ -42,12 +43,16 @@ __all__ = (
 PREFIX: Final = "io.modelcontextprotocol/"
 PROTOCOL_VERSION: Final = PREFIX + "protocolVersion"
 CLIENT_CAPABILITIES: Final = PREFIX + "clientCapabilities"
+CLIENT_INFO: Final = PREFIX + "clientInfo"
 LOG_LEVEL: Final = PREFIX + "logLevel"
 TASKS_EXTENSION: Final = PREFIX + "tasks"
 #: The keys of `_meta` for W3C trace context, named like its HTTP headers.
 TRACE_KEYS: Final = ("traceparent", "tracestate")
 #: Longer values are ignored. W3C requires 512 characters to be propagated.
 TRACE_CHARS: Final = 1024
+
+#: Maximum characters of the name and version of a client.
+CLIENT_CHARS: Final = 100
 
 #: Log levels in order of severity.
 LEVELS: Final = (
@@ -70,12 +75,20 @@ _FORMS: Final = frozenset({"confirm", "prompt", "select", "select_many", "form"}
 
 
 class Caller:
-    """The client that sent a request: its revision, capabilities and log level."""
+    """The client that sent a request: its revision, capabilities, log level and name."""
 
-    __slots__ = ("capabilities", "level", "question_kinds", "revision")
+    __slots__ = ("capabilities", "client", "level", "question_kinds", "revision")
 
-    def __init__(self, revision: Revision, capabilities: dict[str, Any], level: int) -> None:
+    def __init__(
+        self,
+        revision: Revision,
+        capabilities: dict[str, Any],
+        level: int,
+        client: str | None = None,
+    ) -> None:
         self.revision = revision
+        #: Its name and version, as in "claude-code/2.1"; None if it has not sent a name.
+        self.client = client
         self.capabilities = capabilities
         #: The minimum severity of log messages sent to the client.
         self.level = level
@@ -87,6 +100,23 @@ class Caller:
         """Whether the client has declared the tasks extension."""
         extensions = self.capabilities.get("extensions")
         return isinstance(extensions, dict) and TASKS_EXTENSION in extensions
+
+
+def _client_name(info: Any) -> str | None:
+    """Return the name and version in a `clientInfo`; None if it has no name."""
+    if info.__class__ is not dict:
+        return None
+    name, version = info.get("name"), info.get("version")
+    if name.__class__ is not str:
+        return None
+    version = version[:CLIENT_CHARS] if version.__class__ is str else ""
+    return _printable_client(name[:CLIENT_CHARS], version)
+
+
+@lru_cache(maxsize=64)  # a client without a handshake sends them with every request
+def _printable_client(name: str, version: str) -> str | None:
+    parts = ("".join(filter(str.isprintable, part)).strip() for part in (name, version))
+    return "/".join(filter(None, parts))[:CLIENT_CHARS] or None
 
 
 def _supported_questions(revision: Revision, capabilities: dict[str, Any]) -> frozenset[str]:
@@ -229,7 +259,7 @@ def stateless_caller(params: dict[str, Any]) -> Caller:
     if not isinstance(capabilities, dict):
         raise ProtocolError(wire.INVALID_PARAMS, f"_meta must contain {CLIENT_CAPABILITIES}.")
     level = SILENT if LOG_LEVEL not in meta else _level_of(meta[LOG_LEVEL])
-    return Caller(STATELESS, capabilities, level)
+    return Caller(STATELESS, capabilities, level, _client_name(meta.get(CLIENT_INFO)))
 
 
 def _level_of(name: Any) -> int:
@@ -273,7 +303,8 @@ def initialize(peer: Peer, _: wire.Id, params: dict[str, Any], __: None) -> list
     revision = REVISIONS.get(requested, LATEST_HANDSHAKE)
     if not revision.handshake:
         revision = LATEST_HANDSHAKE
-    session.caller = Caller(revision, capabilities, DEFAULT_LEVEL)
+    client = _client_name(params.get("clientInfo"))
+    session.caller = Caller(revision, capabilities, DEFAULT_LEVEL, client)
     server = peer.server
     result: dict[str, Any] = {
         "protocolVersion": revision.name,

@@ -26,7 +26,7 @@ from plexus.errors import Denied, PlexusError
 from plexus.events import Cancelled, ErrorEvent, Terminal
 from plexus.limits import CONTROL_CALLS, Limits
 from plexus.rpc import wire
-from plexus.rpc.effects import AnswerQuestion, Effect, KeepRun, LeaveCall, Send, StartCall
+from plexus.rpc.effects import Effect, LeaveCall, Reported, Send, StartCall
 from plexus.rpc.replies import AnswerBuffer, BatchReply
 from plexus.runtime.calls import TIMES
 from plexus.runtime.changes import Change
@@ -88,6 +88,7 @@ class NativeConnection:
         #: Whether a client of this transport can resume a run for which it sent no key.
         self._resumable = resumable
         self._subscriptions: dict[int, Subscription] = {}
+        #: Number of calls that the driver has neither started nor refused yet.
         self._starting = 0
         #: Item outlines by method. Bounded, because only existing methods get here.
         self._outlines: dict[str, bytes] = {}
@@ -97,7 +98,9 @@ class NativeConnection:
     @property
     def idle(self) -> bool:
         """Whether nothing more will be sent."""
-        return all(call.is_notification for call in self._subscriptions.values())
+        return not self._starting and all(
+            call.is_notification for call in self._subscriptions.values()
+        )
 
     # --- messages in --------------------------------------------------------------------------
 
@@ -239,8 +242,8 @@ class NativeConnection:
         """Do nothing: this view sets no timers."""
         return []
 
-    def on_outcome(self, _: AnswerQuestion | KeepRun, __: PlexusError | None) -> list[Effect]:
-        """Do nothing: this view neither answers questions nor keeps runs."""
+    def on_outcome(self, _: Reported, __: PlexusError | None) -> list[Effect]:
+        """Do nothing: this view has no effects with an outcome."""
         return []
 
     def on_change(self, _: Change) -> list[Effect]:

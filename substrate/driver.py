@@ -1,9 +1,12 @@
 """The driver: connects a view to a hub, for any transport.
 
 A transport passes messages to `receive`, waits with `ready`, writes what `collect` returns, and
-calls `lost` when the peer disconnects. The driver performs the view's effects. It starts no tasks:
-replies are collected before items, and a run's items are read only when the transport collects, so
-a peer that does not read applies backpressure to its own runs only.
+calls `lost` when the peer disconnects. The driver performs the view's effects. Replies are
+collected before items, and a run's items are read only when the transport collects, so a peer that
+does not read applies backpressure to its own runs only.
+
+If an effect needs a run that is not in memory, the driver loads it from the run store and performs
+the effect again, once. Only this needs a task, and the connection is not finished before it ends.
 
 If a view raises, the request is answered with an internal error and the log reference of the
 defect.
@@ -12,14 +15,15 @@ defect.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from plexus.activation import OnDisconnect
 from plexus.caller_environment import CallerEnvironment
-from plexus.errors import Internal, NotFound, PlexusError
+from plexus.errors import Denied, Internal, PlexusError
 from plexus.principal import Principal
+from plexus.registry.lazy import resolve
 from plexus.rpc import wire
 from plexus.rpc.effects import (
     AnswerQuestion,
@@ -28,7 +32,9 @@ from plexus.rpc.effects import (
     Effect,
     KeepRun,
     LeaveCall,
+    LoadRun,
     RefuseQuestion,
+    Reported,
     Send,
     SetTimer,
     StartCall,
@@ -39,10 +45,20 @@ from plexus.rpc.wire import Message
 from plexus.runtime.changes import Change
 from plexus.runtime.hub import Plexus
 from plexus.runtime.log import Reader
-from plexus.runtime.run import Run
+from plexus.runtime.run import LocalRun, Run
+from plexus.runtime.runs import NotLoaded
 from plexus.runtime.shares import connection_full, watches_full
 
+if TYPE_CHECKING:  # only a process that reads the run store imports them
+    from plexus.runtime.stored_run import StoredRun
+    from substrate.connection_tasks import ConnectionTasks
+
 __all__ = ("Connection",)
+
+CONNECTION_TASKS: Final = "substrate.connection_tasks:ConnectionTasks"
+
+#: What an effect still waits for after it was performed.
+Work = Callable[[], Awaitable[Any]]
 
 
 class Connection:
@@ -50,6 +66,7 @@ class Connection:
 
     __slots__ = (
         "_caller",
+        "_client",
         "_finishing",
         "_frames",
         "_had_watch",
@@ -59,6 +76,7 @@ class Connection:
         "_principal",
         "_readers",
         "_ready_readers",
+        "_tasks",
         "_timers",
         "_unsubscribe",
         "_view",
@@ -72,12 +90,13 @@ class Connection:
         view: View,
         principal: Principal,
         *,
+        client: str | None = None,
         caller: CallerEnvironment | None = None,
         on_disconnect: OnDisconnect = "cancel",
     ) -> None:
         """Connect a peer.
 
-        `caller` is the environment of the peer, if the peer is a process on this machine.
+        `client` is the name and version of the peer, if they are known. `caller` is the environment of the peer, if the peer is a process on this machine.
         `on_disconnect` applies to runs whose method does not decide.
         """
         self._hub = hub
@@ -85,6 +104,7 @@ class Connection:
         self._on_disconnect: OnDisconnect = on_disconnect
         self._view = view
         self._principal = principal
+        self._client = client
         self._frames: list[bytes] = []
         self._readers: dict[Any, Reader] = {}
         self._ready_readers: list[Reader] = []
@@ -93,6 +113,8 @@ class Connection:
         self._finishing = False
         self._timers: dict[Any, asyncio.TimerHandle] = {}
         self._unsubscribe: Callable[[], None] | None = None
+        #: Effects that wait for the run store; None before the first.
+        self._tasks: ConnectionTasks | None = None
         #: Whether a standing watch was ever attached. Until then watches are not counted.
         self._had_watch = False
         #: Why the peer's credential is no longer valid; None while it is valid.
@@ -172,8 +194,8 @@ class Connection:
 
     @property
     def reading(self) -> bool:
-        """Whether this connection still reads any run."""
-        return bool(self._readers)
+        """Whether this connection still reads any run, or waits for the run store."""
+        return bool(self._readers) or bool(self._tasks)
 
     def attach(self, call: Any, run: Run, after: int, *, owner: bool) -> None:
         """Read a run from the item after `after` on behalf of `call`."""
@@ -196,8 +218,10 @@ class Connection:
         self._stop_processing()
 
     def _stop_processing(self) -> None:
-        """Stop processing items, timers and hub changes."""
+        """Stop processing items, timers, hub changes and tasks."""
         self._ready_readers = []
+        if self._tasks is not None:
+            self._tasks.cancel_all()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -221,6 +245,8 @@ class Connection:
             return
         self.revoked = reason
         self._perform(self._view.on_revoked(reason))
+        for effect in () if self._tasks is None else self._tasks.cancel_all():
+            self._fail(effect, Denied(reason))
         self._stop_processing()
         self._finishing = True
         self.wake()
@@ -228,7 +254,7 @@ class Connection:
     @property
     def finished(self) -> bool:
         """Whether everything is written and no more messages are accepted."""
-        return self._finishing and not self._readers and not self._frames
+        return self._finishing and not self.reading and not self._frames
 
     # --- effects ------------------------------------------------------------------------------
 
@@ -243,12 +269,58 @@ class Connection:
             if effect.__class__ is Send:
                 self._frames += effect.frames
             else:
-                self._HANDLERS[effect.__class__](self, effect)
+                self._apply(effect)
+
+    def _apply(self, effect: Effect, *, loaded: bool = False) -> None:
+        """Perform an effect. `loaded`: the run that it needs was loaded before."""
+        try:
+            work = self._HANDLERS[effect.__class__](self, effect)
+        except NotLoaded as missing:
+            if loaded:
+                self._fail(effect, missing)
+            else:
+                load = partial(self._hub.runs.load, missing.run_id, self._principal)
+                self._start_task(effect, load, partial(self._on_loaded, effect))
+        except PlexusError as error:
+            self._fail(effect, error)
+        else:
+            if work is not None:
+                self._start_task(effect, work, partial(self._report_outcome, effect))
+
+    def _on_loaded(self, effect: Effect, error: PlexusError | None) -> None:
+        if error is None:
+            self._apply(effect, loaded=True)
+        else:
+            self._fail(effect, error)
+
+    def _start_task(
+        self, effect: Effect, work: Work, report: Callable[[PlexusError | None], None]
+    ) -> None:
+        if self._tasks is None:
+            self._tasks = resolve(CONNECTION_TASKS)(self.wake)
+        self._tasks.start(effect, work, report)
+
+    def _fail(self, effect: Effect, error: PlexusError) -> None:
+        """Report the error of an effect to the view, if it waits for the outcome."""
+        if isinstance(effect, StartCall):
+            self._hub.runs.notify_refused(effect.method, self._principal, error)
+        if isinstance(effect, StartCall | AttachCall):
+            refused = self._view.on_refused
+            self._perform(self._call_view(effect.call, refused, effect.call, error))
+        else:
+            self._report_outcome(effect, error)
+
+    def _report_outcome(self, effect: Effect, error: PlexusError | None) -> None:
+        if isinstance(effect, Reported) and effect.call is not None:
+            report = self._view.on_outcome
+            self._perform(self._call_view(effect.call, report, effect, error))
+
+    # --- calls --------------------------------------------------------------------------------
 
     def _start_call(self, effect: StartCall) -> None:
+        if effect.at_limit or self._had_watch:
+            self._check_limits(effect)
         try:
-            if effect.at_limit or self._had_watch:
-                self._check_limits(effect)
             call = self._hub.call(
                 effect.spec or effect.method,
                 effect.params,
@@ -256,13 +328,12 @@ class Connection:
                 question_kinds=effect.question_kinds,
                 trace=effect.trace,
                 caller=self._caller,
+                client=effect.client or self._client,
             )
-        except PlexusError as error:
-            self._refuse_call(effect, error)
-            return
+        except PlexusError:
+            raise
         except Exception as error:  # noqa: BLE001 - as in `receive`
-            self._refuse_call(effect, Internal.report(f"a call of {effect.method}", error))
-            return
+            raise Internal.report(f"a call of {effect.method}", error) from None
         self.attach(effect.call, call.run, call.after, owner=call.owned and effect.owns)
         self._perform(self._call_view(effect.call, self._view.on_started, effect.call, call.run))
 
@@ -279,19 +350,11 @@ class Connection:
                 raise watches_full(limits.connection_watches)
 
     def _attach_call(self, effect: AttachCall) -> None:
-        try:
-            # An owner controls the run and needs its scope; a follower needs none.
-            find = self._hub.find_run_to_control if effect.owns else self._hub.runs.find
-            run = find(effect.run, self._principal)
-        except PlexusError as error:
-            self._perform(self._view.on_refused(effect.call, error))
-            return
+        # An owner controls the run and needs its scope; a follower needs none.
+        find = self._hub.find_run_to_control if effect.owns else self._hub.runs.find
+        run = find(effect.run, self._principal)
         self.attach(effect.call, run, effect.after, owner=effect.owns)
         self._perform(self._call_view(effect.call, self._view.on_started, effect.call, run))
-
-    def _refuse_call(self, effect: StartCall, error: PlexusError) -> None:
-        self._hub.runs.notify_refused(effect.method, self._principal, error)
-        self._perform(self._view.on_refused(effect.call, error))
 
     def _call_view(
         self, call: Any, handler: Callable[..., list[Effect]], *args: Any
@@ -314,6 +377,8 @@ class Connection:
         return self._view.on_call_error(call, Internal.report("an answer", error), seq)
 
     def _leave_call(self, effect: LeaveCall) -> None:
+        if self._tasks is not None:
+            self._tasks.cancel(effect.call)
         reader = self._readers.pop(effect.call, None)
         if reader is None:
             return
@@ -362,42 +427,50 @@ class Connection:
 
     # --- runs ---------------------------------------------------------------------------------
 
-    def _answer_question(self, effect: AnswerQuestion) -> None:
-        def answer() -> None:
-            run = self._hub.find_run_to_control(effect.run, self._principal)
-            run.answer(effect.request, effect.answer)
+    def _answer_question(self, effect: AnswerQuestion) -> Work | None:
+        run = self._hub.find_run_to_control(effect.run, self._principal)
+        if not isinstance(run, LocalRun):  # its process validates the answer
+            return partial(run.respond, effect.request, effect.answer)
+        self._perform(self._call_view(effect.call, self._answer, run, effect))
+        return None
 
-        self._perform(self._call_view(effect.call, self._report_outcome, effect, answer))
-
-    def _keep_run(self, effect: KeepRun) -> None:
-        def keep() -> None:
-            runs = self._hub.runs
-            runs.keep(runs.find(effect.run, self._principal), effect.for_s)
-
-        self._perform(self._call_view(effect.call, self._report_outcome, effect, keep))
-
-    def _report_outcome(
-        self, effect: AnswerQuestion | KeepRun, change: Callable[[], None]
-    ) -> list[Effect]:
-        """Change a run and return the effects of reporting the outcome to the view."""
+    def _answer(self, run: LocalRun, effect: AnswerQuestion) -> list[Effect]:
         try:
-            change()
+            run.answer(effect.request, effect.answer)
         except PlexusError as error:
             return self._view.on_outcome(effect, error)
         return self._view.on_outcome(effect, None)
 
+    def _keep_run(self, effect: KeepRun) -> Work | None:
+        runs = self._hub.runs
+        run = runs.find(effect.run, self._principal)
+        if not isinstance(run, LocalRun):
+            return partial(cast("StoredRun", run).keep, effect.for_s)
+        runs.keep(run, effect.for_s)
+        self._report_outcome(effect, None)
+        return None
+
+    def _load_run(self, effect: LoadRun) -> Work:
+        return partial(self._hub.runs.load, effect.run, self._principal)
+
     def _refuse_question(self, effect: RefuseQuestion) -> None:
-        with contextlib.suppress(NotFound):  # the run no longer waits for an answer
-            run = self._hub.find_run_to_control(effect.run, self._principal)
-            run.refuse(effect.request, effect.error)
+        # Not found means that the run no longer waits for an answer.
+        run = self._hub.find_run_to_control(effect.run, self._principal)
+        run.refuse(effect.request, effect.error)
 
-    def _cancel_run(self, effect: CancelRun) -> None:
-        with contextlib.suppress(NotFound):  # the run has ended and is no longer retained
-            self._hub.find_run_to_control(effect.run, self._principal).cancel(effect.reason)
+    def _cancel_run(self, effect: CancelRun) -> Work | None:
+        # Not found means that the run has ended and is no longer retained.
+        run = self._hub.find_run_to_control(effect.run, self._principal)
+        if effect.call is not None and not isinstance(run, LocalRun):
+            return partial(run.stop, effect.reason)
+        run.cancel(effect.reason)
+        self._report_outcome(effect, None)
+        return None
 
-    #: The handler of each effect except `Send`. Shared by all instances, because over HTTP every
-    #: message has its own connection.
-    _HANDLERS: ClassVar[dict[type[Effect], Callable[[Any, Any], None]]] = {
+    #: The handler of each effect except `Send`: returns the work that is left, and raises before it
+    #: has changed anything. Shared by all instances, because over HTTP every message has its own
+    #: connection.
+    _HANDLERS: ClassVar[dict[type[Effect], Callable[[Any, Any], Work | None]]] = {
         StartCall: _start_call,
         AttachCall: _attach_call,
         LeaveCall: _leave_call,
@@ -407,6 +480,7 @@ class Connection:
         RefuseQuestion: _refuse_question,
         CancelRun: _cancel_run,
         KeepRun: _keep_run,
+        LoadRun: _load_run,
     }
 
     # --- waking -------------------------------------------------------------------------------

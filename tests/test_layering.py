@@ -114,6 +114,7 @@ BROAD_EXCEPTS = {
         1,
         "a handler's defect: its request and the rest of its batch are answered",
     ),
+    "substrate.connection_tasks": (1, "a defect of the run store: the request is answered"),
     "substrate.driver": (4, "a view's defect: the request is answered nevertheless"),
     "substrate.server.app": (
         2,

@@ -4,7 +4,8 @@ A run asks its own caller. Here the owner of the runs sees and answers all their
 wherever the runs were started. `permit` is called by a program that needs permission to use a tool.
 Its question is answered only here: it must not ask its own caller, which is waiting for it.
 
-Nothing is stored. A question exists as long as its run waits for the answer.
+A question exists as long as its run waits for the answer. Questions of runs of other processes are
+read from the run store, and answered in those processes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from activations.approvals.events import Answered, ApprovalPending, ApprovalSettled, Pending
@@ -27,6 +29,7 @@ from plexus import (
 )
 from plexus.events import QuestionAsked
 from plexus.rpc import wire
+from plexus.runtime.builtin import refresh_runs
 from plexus.runtime.log import wall_ms
 from plexus.runtime.question_feed import OpenQuestion, QuestionChanged, Questions
 from plexus.runtime.run import Run
@@ -77,6 +80,7 @@ class Approvals(Activation):
             run: Only questions of this run.
             limit: Maximum number of questions.
         """
+        await refresh_runs(self.plexus.runs)
         found = [
             each for each in self.open_questions(principal) if run is None or each.run.id == run
         ]
@@ -113,7 +117,7 @@ class Approvals(Activation):
             raise InvalidParams(
                 "answer requires approve to be true; use message to give a reason for declining"
             )
-        found = self._find(approval_id, principal)
+        found = await self._fetch(approval_id, principal)
         # This method's scope allows the call; answering requires the scope of the run.
         self.plexus.check_control(found.run, principal)
         if isinstance(found.run, StoredRun):
@@ -136,8 +140,13 @@ class Approvals(Activation):
         A slow reader misses questions that were closed meanwhile.
         """
         watcher = _Watcher(principal)
-        unsubscribe = self.on_change(watcher.on_change)
-        try:
+        with ExitStack() as listeners:
+            listeners.callback(self.on_change(watcher.on_change))
+            runs = self.plexus.runs
+            if runs.stored is not None:
+                # It opens and closes the questions of other processes, which notifies the watcher.
+                listeners.enter_context(runs.stored.watch(_ignore))
+                await refresh_runs(runs)
             for each in self.open_questions(principal):
                 watcher.on_change(each.run, each.open_question.event.request, True)
             while True:
@@ -146,8 +155,6 @@ class Approvals(Activation):
                     if event is not None:
                         yield event
                 await watcher.wait()
-        finally:
-            unsubscribe()
 
     @method(
         title="Request tool permission",
@@ -241,13 +248,22 @@ class Approvals(Activation):
         ]
         return sorted(found, key=lambda each: each.open_question.asked_at)
 
-    def _find(self, approval_id: str, principal: Principal) -> OpenApproval:
-        for each in self.open_questions(principal):
-            if each.approval_id == approval_id:
-                return each
-        raise NotFound(
-            f"no open question {approval_id[:64]!r}; list open questions with approvals.pending"
-        )
+    async def _fetch(self, approval_id: str, principal: Principal) -> OpenApproval:
+        """Return an open question. Raises NotFound, and the errors of the run store."""
+        found = self._find(approval_id, principal)
+        stored = self.plexus.runs.stored
+        if found is None and stored is not None:
+            await stored.refresh()
+            found = self._find(approval_id, principal)
+        if found is None:
+            raise NotFound(
+                f"no open question {approval_id[:64]!r}; list open questions with approvals.pending"
+            )
+        return found
+
+    def _find(self, approval_id: str, principal: Principal) -> OpenApproval | None:
+        questions = self.open_questions(principal)
+        return next((each for each in questions if each.approval_id == approval_id), None)
 
     def _event(
         self, watcher: _Watcher, run: Run, request: str
@@ -312,6 +328,10 @@ class _Watcher:
     async def wait(self) -> None:
         """Wait for a change."""
         await self._wake.wait()
+
+
+def _ignore() -> None:
+    """Listener that does nothing."""
 
 
 def _pending_event(found: OpenApproval) -> ApprovalPending:

@@ -94,7 +94,8 @@ class ListCall(BufferedCall):
         after = cursor_key(params)
         if after is not None:
             arguments["after"] = after
-        return [StartCall(self, f"plexus.{self._name}", arguments, trace=trace_context(params))]
+        name, trace = f"plexus.{self._name}", trace_context(params)
+        return [StartCall(self, name, arguments, trace=trace, client=self.caller.client)]
 
     def result(self, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002 - the base has it
         """Return the page, and the cursor of the next page if there is one."""

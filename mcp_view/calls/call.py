@@ -35,9 +35,9 @@ from plexus.rpc import wire
 from plexus.rpc.effects import (
     AnswerQuestion,
     AttachCall,
-    KeepRun,
     LeaveCall,
     RefuseQuestion,
+    Reported,
     StartCall,
 )
 from plexus.rpc.replies import BatchReply
@@ -168,8 +168,18 @@ class Call:
                     raise ProtocolError(wire.INVALID_PARAMS, "inputResponses must be an object.")
             if params.get("requestState") is not None:
                 return self._resume(params)
-        kinds, trace = self.peer.question_kinds(self.caller), trace_context(params)
-        return [StartCall(self, spec.name, arguments, spec=spec, question_kinds=kinds, trace=trace)]
+        caller = self.caller
+        return [
+            StartCall(
+                self,
+                spec.name,
+                arguments,
+                spec=spec,
+                question_kinds=self.peer.question_kinds(caller),
+                trace=trace_context(params),
+                client=caller.client,
+            )
+        ]
 
     def _resume(self, params: dict[str, Any]) -> list[Reply]:
         server = self.peer.server
@@ -223,9 +233,7 @@ class Call:
         """Continue when the timer of the call expires."""
         return []
 
-    def on_outcome(
-        self, effect: AnswerQuestion | KeepRun, error: PlexusError | None
-    ) -> list[Reply]:
+    def on_outcome(self, effect: Reported, error: PlexusError | None) -> list[Reply]:
         """Continue after the driver performed an effect, or failed with this error."""
         assert isinstance(effect, AnswerQuestion), "only tools become tasks"
         if self.caller.revision.handshake:  # the answer was a response to a request of the server

@@ -110,7 +110,8 @@ def complete(
         "given": given | known,
     }
     call = Complete(peer, request_id, caller)
-    return [StartCall(call, "plexus.complete", arguments, trace=trace_context(params))]
+    trace = trace_context(params)
+    return [StartCall(call, "plexus.complete", arguments, trace=trace, client=caller.client)]
 
 
 def _completed_method(peer: Peer, reference: dict[str, Any]) -> tuple[str, dict[str, Any]]:

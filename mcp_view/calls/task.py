@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from mcp_view.calls.call import Call
 from mcp_view.catalogue import Entries
 from mcp_view.elicitation import as_instructions, parse_answer, question_request
-from mcp_view.errors import MISSING_CAPABILITY, ProtocolError, protocol_error
+from mcp_view.errors import MISSING_CAPABILITY, ProtocolError, RunNotLoaded, protocol_error
 from mcp_view.replies import Answer, Reply
 from mcp_view.revisions import Revision
 from mcp_view.server import McpServer
@@ -20,11 +20,13 @@ from mcp_view.session import TASKS_EXTENSION, Caller, Peer
 from plexus.errors import Denied, InvalidParams, NotFound, PlexusError, UnknownMethod
 from plexus.events import Cancelled, ErrorEvent, Gap, QuestionAsked, Terminal
 from plexus.rpc import wire
-from plexus.rpc.effects import AnswerQuestion, CancelRun, KeepRun
+from plexus.rpc.effects import AnswerQuestion, CancelRun, Reported
 from plexus.runtime.log import Batch, wall_ms
 from plexus.runtime.run import Run
+from plexus.runtime.runs import NotLoaded
 
 __all__ = (
+    "CancelTask",
     "TaskOptions",
     "UpdateTask",
     "cancel_task",
@@ -76,14 +78,18 @@ def created_task(server: McpServer, run: Run, revision: Revision) -> bytes:
     return server.result(revision, wire.encode(task)[1:-1], b"task")
 
 
-def _task(run: Run, revision: Revision) -> dict[str, Any]:
-    """Return a run as a task object."""
+def _task(run: Run, revision: Revision, status: str | None = None) -> dict[str, Any]:
+    """Return a run as a task object, with this status or its own."""
     log = run.log
     changed = run.ended_at or (log.time_of(log.last) if log.last else run.started_at)
     core = revision.tasks == "core"
+    status = status or _status(run, core=core)
+    # A client shows this text, and a model reads the output of the task in progress.
+    more = {"statusMessage": f"Output so far: run://{run.id}"} if status == "working" else {}
     return {
         "taskId": str(run.id),
-        "status": _status(run, core=core),
+        "status": status,
+        **more,
         "createdAt": _iso(run.started_at),
         "lastUpdatedAt": _iso(changed),
         "ttl" if core else "ttlMs": round((run.retention_s or 0) * 1000),
@@ -125,7 +131,7 @@ def missing_extension(message: str) -> ProtocolError:
 def find_task(peer: Peer, params: dict[str, Any], caller: Caller, *, control: bool = False) -> Run:
     """Return the run of the task that a request names, to read it or to `control` it.
 
-    Raises ProtocolError.
+    Raises ProtocolError, and RunNotLoaded if the run store may have it.
     """
     if caller.revision.tasks == "extension" and not caller.supports_tasks:
         raise missing_extension(f"The client has not declared the extension {TASKS_EXTENSION}.")
@@ -140,6 +146,8 @@ def find_task(peer: Peer, params: dict[str, Any], caller: Caller, *, control: bo
     try:
         run = find(int(task), peer.principal)
         hub.resolve(run.method)
+    except NotLoaded as missing:
+        raise RunNotLoaded(missing.run_id, unknown) from None
     except (NotFound, UnknownMethod):
         raise unknown from None
     except Denied as error:
@@ -243,34 +251,62 @@ class UpdateTask(Call):
 
     def on_outcome(
         self,
-        effect: AnswerQuestion | KeepRun,  # noqa: ARG002 - only one is pending
+        effect: Reported,  # noqa: ARG002 - only one is pending
         error: PlexusError | None,
     ) -> list[Reply]:
-        """Send the next answer, or report that the last answer was invalid."""
+        """Send the next answer, or report why the last one was not given."""
+        # A question that no longer exists was answered by another client.
+        if error is None or error.code == "not_found":
+            return self._answer_next()
         if isinstance(error, InvalidParams):
             return self.refuse(ProtocolError(wire.INVALID_PARAMS, error.message))
-        return self._answer_next()
+        return self.refuse(protocol_error(error, self.caller.revision))
 
 
-def cancel_task(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
+def cancel_task(
+    peer: Peer, request_id: wire.Id, params: dict[str, Any], caller: Caller
+) -> list[Reply]:
     """Handle `tasks/cancel`."""
     run = find_task(peer, params, caller, control=True)
-    server, revision = peer.server, caller.revision
-    cancel = CancelRun(run.id, CANCELLED)
-    if revision.tasks == "extension":
-        return [cancel, Answer(server.result(revision, b""))]
-    status = _status(run, core=True)
-    if run.terminal is not None or status == "cancelled":
-        raise ProtocolError(wire.INVALID_PARAMS, f"The task has already ended: {status}.")
-    task = _task(run, revision)
-    if run.cancel_reason is None:  # the state after this effect
-        task["status"] = "cancelled"
-    return [cancel, Answer(server.result(revision, wire.encode(task)[1:-1]))]
+    body = b""
+    if caller.revision.tasks == "core":
+        status = _status(run, core=True)
+        if run.terminal is not None or status == "cancelled":
+            raise ProtocolError(wire.INVALID_PARAMS, f"The task has already ended: {status}.")
+        body = wire.encode(_task(run, caller.revision, "cancelled"))[1:-1]
+    call = CancelTask(peer, request_id, caller)
+    return call.start_cancel(run.id, peer.server.result(caller.revision, body))
+
+
+class CancelTask(Call):
+    """Cancels a task, which may be a run of another process."""
+
+    def start_cancel(self, run: int, result: bytes) -> list[Reply]:
+        """Cancel a run, and answer with this result."""
+        self._result = result
+        return [CancelRun(run, CANCELLED, self)]
+
+    def on_outcome(
+        self,
+        effect: Reported,  # noqa: ARG002 - only one is pending
+        error: PlexusError | None,
+    ) -> list[Reply]:
+        """Answer, or report why the run could not be cancelled."""
+        if error is None or error.code == "not_found":  # it has ended meanwhile
+            return self.answer(self._result)
+        return self.refuse(protocol_error(error, self.caller.revision))
 
 
 def list_tasks(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
     """Handle `tasks/list`."""
-    kept = sorted(peer.server.hub.runs.list_kept(peer.principal), key=lambda run: str(run.id))
+    try:
+        found = peer.server.hub.runs.list_kept(peer.principal)
+    except NotLoaded as missing:
+        unavailable = ProtocolError(
+            wire.INTERNAL_ERROR, "The tasks could not be loaded. Try again."
+        )
+        raise RunNotLoaded(missing.run_id, unavailable) from None
+    kept = sorted(found, key=lambda run: str(run.id))
     entries = Entries(
         [str(run.id) for run in kept],
         [wire.encode(_task(run, caller.revision)) for run in kept],

@@ -22,11 +22,11 @@ from plexus.events import Detached, Event, Log, Progress, Terminal
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
 from plexus.rpc.effects import (
-    AnswerQuestion,
     AttachCall,
     CancelRun,
     KeepRun,
     LeaveCall,
+    Reported,
     SetTimer,
     StartCall,
 )
@@ -72,7 +72,6 @@ def call_tool(
     if "task" in params or spec.background == "required":
         call.as_task = _requested_task(params, spec, caller)
         if call.as_task is not None:
-            kinds, trace = caller.question_kinds, trace_context(params)
             return [
                 StartCall(
                     call,
@@ -80,8 +79,9 @@ def call_tool(
                     arguments,
                     spec=spec,
                     owns=False,
-                    question_kinds=kinds,
-                    trace=trace,
+                    question_kinds=caller.question_kinds,
+                    trace=trace_context(params),
+                    client=caller.client,
                 )
             ]
     meta = params.get("_meta")
@@ -341,9 +341,7 @@ class ToolCall(Call):
         self.state = State.KEEPING
         return [KeepRun(self, self.run.id, task.retention_s(self.peer.server, options))]
 
-    def on_outcome(
-        self, effect: AnswerQuestion | KeepRun, error: PlexusError | None
-    ) -> list[Reply]:
+    def on_outcome(self, effect: Reported, error: PlexusError | None) -> list[Reply]:
         """Answer with the task once its run is retained. Cancel a run that cannot be retained."""
         if not isinstance(effect, KeepRun):
             return super().on_outcome(effect, error)

@@ -27,7 +27,9 @@ __all__ = (
     "Effect",
     "KeepRun",
     "LeaveCall",
+    "LoadRun",
     "RefuseQuestion",
+    "Reported",
     "Send",
     "SetTimer",
     "StartCall",
@@ -50,11 +52,22 @@ class StartCall:
 
     `spec` is the method, if the view has already looked it up. A caller that `owns` the run applies
     backpressure by not reading. `question_kinds` are those that this caller can answer; None for
-    all. `trace` is the W3C trace context of the request. `at_limit` is whether the connection has
-    reached its limit of calls: then only a control method is called.
+    all. `trace` is the W3C trace context of the request. `client` is the name and version of the
+    client; None if the view does not know them. `at_limit` is whether the connection has reached
+    its limit of calls: then only a control method is called.
     """
 
-    __slots__ = ("at_limit", "call", "method", "owns", "params", "question_kinds", "spec", "trace")
+    __slots__ = (
+        "at_limit",
+        "call",
+        "client",
+        "method",
+        "owns",
+        "params",
+        "question_kinds",
+        "spec",
+        "trace",
+    )
 
     def __init__(
         self,
@@ -66,6 +79,7 @@ class StartCall:
         owns: bool = True,
         question_kinds: frozenset[str] | None = None,
         trace: Mapping[str, str] | None = None,
+        client: str | None = None,
     ) -> None:
         self.call = call
         self.at_limit = False
@@ -75,6 +89,7 @@ class StartCall:
         self.owns = owns
         self.question_kinds = question_kinds
         self.trace = trace
+        self.client = client
 
 
 class AttachCall:
@@ -159,13 +174,17 @@ class RefuseQuestion:
 
 
 class CancelRun:
-    """Cancel a run for this reason, if it is still in progress."""
+    """Cancel a run for this reason, if it is still in progress.
 
-    __slots__ = ("reason", "run")
+    With a `call`, the driver reports with `on_outcome`.
+    """
 
-    def __init__(self, run: int, reason: str) -> None:
+    __slots__ = ("call", "reason", "run")
+
+    def __init__(self, run: int, reason: str, call: Any = None) -> None:
         self.run = run
         self.reason = reason
+        self.call = call
 
 
 class KeepRun:
@@ -179,6 +198,20 @@ class KeepRun:
         self.for_s = for_s
 
 
+class LoadRun:
+    """Load a run from the run store, so that it can be found for a moment.
+
+    `run` is its number, or None for all runs with a guaranteed retention. The driver reports with
+    `on_outcome`.
+    """
+
+    __slots__ = ("call", "run")
+
+    def __init__(self, call: Any, run: int | None) -> None:
+        self.call = call
+        self.run = run
+
+
 Effect: TypeAlias = (
     Send
     | StartCall
@@ -190,7 +223,12 @@ Effect: TypeAlias = (
     | RefuseQuestion
     | CancelRun
     | KeepRun
+    | LoadRun
 )
+
+
+#: Effects whose outcome the driver reports with `on_outcome`.
+Reported: TypeAlias = AnswerQuestion | CancelRun | KeepRun | LoadRun
 
 
 class View(Protocol):
@@ -201,9 +239,7 @@ class View(Protocol):
     def on_refused(self, call: Any, error: PlexusError) -> list[Effect]: ...
     def on_items(self, call: Any, batch: Batch) -> list[Effect]: ...
     def on_timer(self, call: Any) -> list[Effect]: ...
-    def on_outcome(
-        self, effect: AnswerQuestion | KeepRun, error: PlexusError | None
-    ) -> list[Effect]: ...
+    def on_outcome(self, effect: Reported, error: PlexusError | None) -> list[Effect]: ...
     def on_change(self, change: Change) -> list[Effect]: ...
     def on_request_error(self, requests: list[Id], error: PlexusError) -> list[Effect]: ...
     def on_call_error(self, call: Any, error: PlexusError, seq: int) -> list[Effect]: ...

@@ -7,8 +7,9 @@ declared here for its schema, and raises an error for all other callers.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from typing import Annotated, Any
 
 from annotated_types import Ge, Le
@@ -16,7 +17,7 @@ from annotated_types import Ge, Le
 from plexus.activation import Activation, ResourceInfo, completer, method, resource
 from plexus.context import Context
 from plexus.errors import InvalidParams, NotFound, PlexusError
-from plexus.events import ErrorEvent, Event
+from plexus.events import ErrorEvent, Event, Gap
 from plexus.principal import READ, Principal
 from plexus.registry.lean_schema import lean_schema
 from plexus.registry.method_search import MethodIndex, search_text
@@ -28,16 +29,27 @@ from plexus.rpc.replies import AnswerBuffer
 from plexus.runtime.calls import Call
 from plexus.runtime.changes import Change
 from plexus.runtime.hub import Plexus
-from plexus.runtime.run import Run
+from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.runs import Runs
 
-__all__ = ("RUNS_PER_EVENT", "PlexusActivation", "RunsChanged", "transcript", "watch_runs")
+__all__ = (
+    "RUNS_PER_EVENT",
+    "PlexusActivation",
+    "RunsChanged",
+    "refresh_runs",
+    "transcript",
+    "watch_runs",
+)
+
+logger = logging.getLogger("plexus.runtime.builtin")
 
 #: Maximum number of methods that a search ranks before those without permission are removed.
 MAX_RANKED_METHODS = 100
 #: Maximum number of runs that are listed as resources. Older ones can be read by number.
 MAX_LISTED_RUNS = 100
-#: Bounds of the polling interval of `plexus.watch`, in seconds.
+#: Maximum time to wait for the runs of other processes before those of this one are listed.
+REFRESH_S = 2.0
+#: Bounds of the interval of `plexus.watch`, in seconds.
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 60.0
 #: Maximum number of runs in one event.
 RUNS_PER_EVENT = 500
@@ -130,7 +142,7 @@ class PlexusActivation(Activation):
             method: Name of the method, such as "bash.execute".
             params: Parameters of the method by name.
         """
-        call = self._hub.call(method, params, ctx.principal, parent=ctx)
+        call = await self._hub.call_loaded(method, params, ctx.principal, ctx)
         try:
             return await _buffered(call, self._hub.limits.answer_bytes)
         finally:
@@ -149,6 +161,7 @@ class PlexusActivation(Activation):
             state: Only runs in this state: running, asking, cancelling, complete, error, cancelled.
             limit: Maximum number of runs.
         """
+        await refresh_runs(self._hub.runs)
         runs = self._hub.runs.list_for(ctx.principal)
         chosen = [run for run in runs if state is None or run.state == state]
         return [run.describe() for run in chosen[: max(limit, 0)]]
@@ -158,7 +171,7 @@ class PlexusActivation(Activation):
         """Stream a snapshot of your runs, then every start, update and end.
 
         Args:
-            interval_s: Polling interval in seconds, from 0.1 to 60.
+            interval_s: Minimum time between two events in seconds, from 0.1 to 60.
         """
         async with aclosing(
             watch_runs(self._hub.runs, ctx.principal, ctx.run_id, interval_s)
@@ -194,7 +207,7 @@ class PlexusActivation(Activation):
             run: Number of the run.
             reason: Reason to show in the run's terminal.
         """
-        found = self._hub.find_run_to_control(run, ctx.principal)
+        found = await self._hub.fetch_run_to_control(run, ctx.principal)
         return await found.stop(reason or "cancelled by request")
 
     @method(title="Answer a run's question", scope=READ, control=True, audience="model")
@@ -206,8 +219,41 @@ class PlexusActivation(Activation):
             request: Number of the question, from its `request` event.
             answer: A value that matches the schema of the question, or null to decline.
         """
-        await self._hub.find_run_to_control(run, ctx.principal).respond(request, answer)
+        found = await self._hub.fetch_run_to_control(run, ctx.principal)
+        await found.respond(request, answer)
         return True
+
+    # The next two are requests of other processes, whose clients follow a run of this one.
+
+    @method(title="Keep a run", listed=False, idempotent=True, scope=READ, control=True)
+    async def keep(self, run: int, for_s: float, *, ctx: Context) -> bool:
+        """Retain one of your runs after its end. Raises `busy` if too many are retained.
+
+        Args:
+            run: Number of the run.
+            for_s: Retention in seconds, up to the limit of the server.
+        """
+        found = self._local_run(run, ctx.principal)
+        self._hub.runs.keep(found, min(max(for_s, 0.0), self._hub.limits.finished_s))
+        return True
+
+    @method(title="Release a run", listed=False, idempotent=True, scope=READ, control=True)
+    async def release(self, run: int, *, ctx: Context) -> bool:
+        """Continue one of your runs without waiting for its disconnected owner.
+
+        Returns whether it waited.
+
+        Args:
+            run: Number of the run.
+        """
+        return self._local_run(run, ctx.principal).release_owner()
+
+    def _local_run(self, run: int, principal: Principal) -> LocalRun:
+        """Return a run of this process to control. Raises NotFound and Denied."""
+        found = self._hub.find_run_to_control(run, principal)
+        if not isinstance(found, LocalRun):
+            raise NotFound(f"Run {run} is not a run of this process.")
+        return found
 
     @method(title="End a subscription", listed=False, scope=READ, control=True)
     async def unsubscribe(self, subscription: int) -> bool:
@@ -292,7 +338,7 @@ class PlexusActivation(Activation):
             run: Number of the run.
             after: Number of the item to start after.
         """
-        return transcript(self._hub.runs.find(run, ctx.principal), after)
+        return await transcript(await self._hub.runs.fetch(run, ctx.principal), after)
 
     @completer("transcript", "run")
     async def suggest_runs(
@@ -360,51 +406,79 @@ async def _buffered(call: Call, limit: int) -> dict[str, Any]:
     return answer
 
 
+async def refresh_runs(runs: Runs) -> None:
+    """Load the runs of other processes; if that fails, only those of this process are listed."""
+    if runs.stored is None:
+        return
+    try:
+        async with asyncio.timeout(REFRESH_S):
+            await runs.stored.refresh()
+    except TimeoutError:
+        logger.warning("runs of other processes: no answer within %g s", REFRESH_S)
+    except PlexusError as error:
+        logger.warning("runs of other processes: %s", error.message)
+
+
 async def watch_runs(
     runs: Runs, principal: Principal, own: int, interval_s: float
 ) -> AsyncGenerator[RunsChanged, None]:
     """Yield all runs of a principal except this one, then every change, without an end.
 
-    A client that polled the list would fill it with its own calls; this is a single run that polls.
+    The list is compared when a run starts or ends, when the run store has changes, and, while runs
+    of this process make progress, at every interval. Otherwise this only waits.
     """
+    interval_s = min(max(interval_s, MIN_INTERVAL_S), MAX_INTERVAL_S)
     known: dict[int, dict[str, Any]] = {}
     first = True
-    while True:
-        listed = {run.id: run.describe() for run in runs.list_for(principal) if run.id != own}
-        changed = [run for number, run in listed.items() if known.get(number) != run]
-        gone = [number for number in known if number not in listed]
-        known = listed
-        if first or changed or gone:
-            yield RunsChanged(changed[:RUNS_PER_EVENT], gone)
-        for start in range(RUNS_PER_EVENT, len(changed), RUNS_PER_EVENT):
-            yield RunsChanged(changed[start : start + RUNS_PER_EVENT], [])
-        first = False
-        await asyncio.sleep(min(max(interval_s, MIN_INTERVAL_S), MAX_INTERVAL_S))
+    woken = asyncio.Event()
+    with ExitStack() as listeners:
+        listeners.callback(runs.on_start(lambda *_: woken.set()))
+        listeners.callback(runs.on_end(lambda _: woken.set()))
+        if runs.stored is not None:
+            listeners.enter_context(runs.stored.watch(woken.set))
+            await refresh_runs(runs)
+        while True:
+            woken.clear()
+            listed = {run.id: run.describe() for run in runs.list_for(principal) if run.id != own}
+            changed = [run for number, run in listed.items() if known.get(number) != run]
+            gone = [number for number in known if number not in listed]
+            known = listed
+            if first or changed or gone:
+                yield RunsChanged(changed[:RUNS_PER_EVENT], gone)
+            for start in range(RUNS_PER_EVENT, len(changed), RUNS_PER_EVENT):
+                yield RunsChanged(changed[start : start + RUNS_PER_EVENT], [])
+            first = False
+            await asyncio.sleep(interval_s)
+            # Standing watches make no progress of their own.
+            if all(run.purpose == "watch" for run in runs.running()):
+                await woken.wait()
 
 
-def transcript(run: Run, after: int = 0) -> str:
+async def transcript(run: Run, after: int = 0) -> str:
     """Return the text of the items after this one; a last line gives the URI of the rest."""
-    log = run.log
-    seq = min(max(after, 0), log.last)
-    text = ""
-    if seq + 1 < log.first:
-        text = f"[items {seq + 1} to {log.first - 1} are no longer available]\n"
-        seq = log.first - 1
-    pieces = [text]
+    seq = min(max(after, 0), run.log.last)
+    pieces: list[str] = []
     size = 0
-    for number, event in log.numbered(seq):
-        piece = wire.event_text(event)
-        if size and size + len(piece) > PAGE_CHARACTERS:
-            break
-        # The terminal is on a separate line.
-        if event.terminal and piece and size and not pieces[-1].endswith("\n"):
-            piece = f"\n{piece}"
-        if piece:
-            pieces.append(piece)
-        size += len(piece)
-        seq = number
+    async with aclosing(run.available(seq)) as batches:
+        async for batch in batches:
+            for number, event in enumerate(batch.events, batch.first):
+                piece = f"{event.as_line()}\n" if isinstance(event, Gap) else wire.event_text(event)
+                if size and size + len(piece) > PAGE_CHARACTERS:
+                    return _page(run, pieces, seq)
+                # The terminal is on a separate line.
+                if event.terminal and piece and size and not pieces[-1].endswith("\n"):
+                    piece = f"\n{piece}"
+                if piece:
+                    pieces.append(piece)
+                size += len(piece)
+                seq = number
+    return _page(run, pieces, seq)
+
+
+def _page(run: Run, pieces: list[str], seq: int) -> str:
+    """Return a page of a transcript that ends with this item."""
     text = "".join(pieces)
-    more = "continues" if seq < log.last else "still running" if run.terminal is None else None
+    more = "continues" if seq < run.log.last else "still running" if run.terminal is None else None
     if more is None:
         return text
     newline = "\n" if text and not text.endswith("\n") else ""

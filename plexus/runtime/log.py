@@ -41,6 +41,7 @@ __all__ = (
     "RunLog",
     "StoredItems",
     "monotonic_at",
+    "read_dropped",
     "wall_ms",
 )
 
@@ -420,17 +421,7 @@ class Reader:
         return batch
 
     async def _load(self, dropped: DroppedItems) -> None:
-        after, before = self.seq, self.log.first
-        try:
-            found = await dropped.read(self.run.id, after, before)
-        except PlexusError:  # the store has reported it
-            found = StoredItems(before, [], [], [])
-        if not found.payloads:
-            self._loaded = _gap(after + 1, before - 1)
-        elif found.first > after + 1:
-            self._loaded = _gap(after + 1, found.first - 1)
-        else:
-            self._loaded = Batch(found.first, found.events, found.payloads, times=found.times_ms)
+        self._loaded = await read_dropped(dropped, self.run.id, self.seq, self.log.first)
         self._loading = None
         self.wake(self)
 
@@ -439,6 +430,21 @@ class Reader:
         if self._loading is not None:
             self._loading.cancel()
             self._loading = None
+
+
+async def read_dropped(dropped: DroppedItems | None, run: int, after: int, before: int) -> Batch:
+    """Return some of the items between these two numbers, or a `gap` if they are not stored."""
+    if dropped is None:
+        return _gap(after + 1, before - 1)
+    try:
+        found = await dropped.read(run, after, before)
+    except PlexusError:  # the store has reported it
+        found = StoredItems(before, [], [], [])
+    if not found.payloads:
+        return _gap(after + 1, before - 1)
+    if found.first > after + 1:
+        return _gap(after + 1, found.first - 1)
+    return Batch(found.first, found.events, found.payloads, times=found.times_ms)
 
 
 def _gap(first: int, last: int) -> Batch:

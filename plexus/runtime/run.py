@@ -25,7 +25,15 @@ from plexus.principal import Principal
 from plexus.questions import Question
 from plexus.registry.signature import MethodSpec, Purpose
 from plexus.rpc import wire
-from plexus.runtime.log import Batch, Reader, RunLog, wall_ms
+from plexus.runtime.log import (
+    TAKE_BYTES,
+    TAKE_ITEMS,
+    Batch,
+    Reader,
+    RunLog,
+    read_dropped,
+    wall_ms,
+)
 from plexus.runtime.question_feed import OpenQuestion, OpenQuestions, QuestionChanged
 
 __all__ = ("LocalRun", "Run", "RunRecorder")
@@ -174,6 +182,19 @@ class Run(ABC):
                     await woken.wait()
         finally:
             self.leave(reader)
+
+    async def available(self, after: int = 0) -> AsyncGenerator[Batch]:
+        """Yield the items that exist now, including stored ones, without waiting for new ones."""
+        log = self.log
+        last = log.last
+        seq = max(after, 0)
+        while seq < last:
+            if seq + 1 < log.first:
+                batch = await read_dropped(log.dropped, self.id, seq, log.first)
+            else:
+                batch = log.read(seq, TAKE_ITEMS, TAKE_BYTES)
+            yield batch
+            seq = batch.first + len(batch.events) - 1
 
     # --- stopping -----------------------------------------------------------------------------
 
@@ -330,6 +351,15 @@ class LocalRun(Run):
             log.set_owner(reader)
             self.orphan_deadline = None
         return reader
+
+    def release_owner(self) -> bool:
+        """Continue without an owner that disconnected; return whether the run waited for one."""
+        owner = self.log.owner
+        if owner is None or self.orphan_deadline is None:
+            return False
+        self.orphan_deadline = None
+        self.log.leave(owner)
+        return True
 
     # --- stopping -----------------------------------------------------------------------------
 

@@ -364,8 +364,12 @@ class StoredRun(Run):
 
     # --- readers ------------------------------------------------------------------------------
 
-    def reader(self, after: int, wake: Callable[[Reader], None], *, owner: bool) -> Reader:  # noqa: ARG002
-        """Return a cursor. A stored run has no owner and no backpressure."""
+    def reader(self, after: int, wake: Callable[[Reader], None], *, owner: bool) -> Reader:
+        """Return a cursor. A stored run has no owner and no backpressure.
+
+        With `owner`, the run no longer waits in its process for an owner that disconnected: its
+        client reads the run here.
+        """
         newest = max(self.record.last_seq, self.log.last)
         if self.terminal is not None:
             newest = self.log.last - 1
@@ -374,6 +378,8 @@ class StoredRun(Run):
             self._followers.add(reader)
             if len(self._followers) == 1:
                 self._source.follow(self)
+            if owner:
+                self._request_soon("plexus.release", {"run": self.id})
         return reader
 
     def leave(self, reader: Reader) -> None:
@@ -402,7 +408,14 @@ class StoredRun(Run):
         if self.terminal is not None:
             return False
         stopped: bool = await self.request("plexus.cancel", {"run": self.id, "reason": reason})
+        if stopped and self.cancel_reason is None:
+            self.cancel_reason = reason
         return stopped
+
+    async def keep(self, for_s: float) -> None:
+        """Retain the run in its process and in the store. Raises PlexusError."""
+        await self.request("plexus.keep", {"run": self.id, "for_s": for_s})
+        self.retention_s = for_s
 
     async def respond(self, request: str, answer: Any) -> None:
         params = {"run": self.id, "request": request, "answer": answer}

@@ -7,16 +7,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
 from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
 
 from native_rpc.framing import EVENT_STREAM, MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus.errors import NotFound
+from plexus.errors import DeadlineExceeded, NotFound, PlexusError
+from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
-from plexus.runtime.run import Run
+from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.runs import unknown_run
 from substrate.driver import Connection
 from substrate.security.authentication import Credential
@@ -45,6 +48,9 @@ __all__ = ("RpcEndpoint", "RunEvents")
 #: Sent immediately, so that proxies forward the headers. It makes a disconnected EventSource
 #: reconnect well before its run is cancelled.
 GREETING = b"retry: 500\n\n"
+
+#: Maximum time to load a run from the run store, in seconds.
+LOAD_S: Final = 10.0
 
 Posted = wire.Message | list[wire.Message]
 
@@ -133,10 +139,11 @@ class RunEvents:
             await send_wrong_method(send, "GET")
             return
         try:
-            run = self._hub.runs.find(_run_id(scope), scope["principal"])
+            run = await self._fetch(_run_id(scope), scope["principal"])
             after = _cursor(scope, run)
-        except NotFound as error:
-            await send_json(send, 404, {"error": error.message})
+        except PlexusError as error:
+            status = 404 if isinstance(error, NotFound) else 503
+            await send_json(send, status, {"error": error.message})
             return
         except ValueError as error:
             await send_json(send, 400, {"error": str(error)})
@@ -149,13 +156,23 @@ class RunEvents:
         connection = Connection(self._hub, view, scope["principal"])
         # A client that reconnects to a run without an owner becomes its owner, if its scopes allow
         # it to control the run. Otherwise it only follows.
-        is_orphan = run.orphan_deadline is not None
+        # The process of a run of another one decides whether the run has lost its owner.
+        is_orphan = run.orphan_deadline is not None or not isinstance(run, LocalRun)
         owner = is_orphan and self._hub.may_control(run, scope["principal"])
         credential: Credential = scope["credential"]
         async with Peer(receive, connection, self._credentials, credential, resumable=True) as peer:
             call = view.follow(run.id, run.method, timed=_requests_times(scope))
             connection.attach(call, run, after, owner=owner)
             await _stream_frames(view, connection, peer, send, self._hub)
+
+    async def _fetch(self, run_id: int, principal: Principal) -> Run:
+        """Return a run. Raises NotFound, and the errors of the run store."""
+        try:
+            async with asyncio.timeout(LOAD_S):
+                return await self._hub.runs.fetch(run_id, principal)
+        except TimeoutError:
+            reason = f"The run store did not answer within {LOAD_S:g} s. Try again."
+            raise DeadlineExceeded(reason, data={"limit_s": LOAD_S}) from None
 
 
 class _Events:

@@ -130,7 +130,8 @@ async def test_a_call_becomes_a_task_if_the_client_requests_it(open_hub: OpenHub
     assert (await get(peer, task["taskId"]))["status"] == "working"
     slow.go.set()
     done = await status(peer, task["taskId"], "completed")
-    assert set(done) == set(task)
+    assert task["statusMessage"] == f"Output so far: run://{task['taskId']}"
+    assert set(done) == set(task) - {"statusMessage"}
     assert (done["taskId"], done["createdAt"]) == (task["taskId"], task["createdAt"])
 
 
@@ -405,9 +406,10 @@ async def test_the_server_creates_a_task_for_a_method_that_requires_it(open_hub:
     task = await peer.tool("slow.required")
     assert task["resultType"] == "task"
     assert set(task) == {
-        *("resultType", "taskId", "status", "createdAt", "lastUpdatedAt"),
+        *("resultType", "taskId", "status", "statusMessage", "createdAt", "lastUpdatedAt"),
         *("ttlMs", "pollIntervalMs", "_meta"),
     }
+    assert f"run://{task['taskId']}" in task["statusMessage"]
     assert set(task["_meta"]) == {PREFIX + "serverInfo"}
     working = await get(peer, task["taskId"])
     assert (working["resultType"], working["status"]) == ("complete", "working")

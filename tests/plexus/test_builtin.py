@@ -443,7 +443,15 @@ def test_the_hubs_own_methods_declare_hints() -> None:
     hub.register(PlexusActivation(hub))
     specs = {spec.name.removeprefix("plexus."): spec for spec in hub.methods()}
     unlisted = {name for name, spec in specs.items() if not spec.listed}
-    assert unlisted == {"unsubscribe", "resources", "prompts", "complete", "watch"}
+    assert unlisted == {
+        "complete",
+        "keep",
+        "prompts",
+        "release",
+        "resources",
+        "unsubscribe",
+        "watch",
+    }
     reading = {name for name, spec in specs.items() if spec.hints.read_only}
     assert reading == {
         "schema",

@@ -309,7 +309,7 @@ async def test_a_value_that_is_not_text_is_shown_as_json(open_hub: OpenHub) -> N
 async def test_the_transcript_of_a_running_run_ends_with_its_uri(open_hub: OpenHub) -> None:
     hub = open_hub(Demo)
     run = hub.call("demo.wait").run
-    assert transcript(run) == f"[still running: run://{run.id}?after=0]"
+    assert await transcript(run) == f"[still running: run://{run.id}?after=0]"
     await until(lambda: run.log.last == 1)
     assert await text_of(hub, f"run://{run.id}") == (
         f"waiting\n[still running: run://{run.id}?after=1]"
