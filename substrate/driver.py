@@ -96,7 +96,8 @@ class Connection:
     ) -> None:
         """Connect a peer.
 
-        `client` is the name and version of the peer, if they are known. `caller` is the environment of the peer, if the peer is a process on this machine.
+        `client` is the name and version of the peer, and `caller` its environment if it is a process
+        on this machine; None if they are unknown.
         `on_disconnect` applies to runs whose method does not decide.
         """
         self._hub = hub

@@ -123,6 +123,7 @@ class Approvals(Activation):
         if isinstance(found.run, StoredRun):
             response = {"approve": approve, "message": message, "answer": answer}
             await found.run.request("approvals.respond", {"approval_id": approval_id, **response})
+            found.run.forget_question(found.open_question.event.request)
         elif isinstance(found.open_question.question, _Permission):
             decision = _decision(found.open_question.question, approve, message, answer)
             self._close_permit(found)

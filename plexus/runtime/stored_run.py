@@ -237,7 +237,15 @@ class StoredReader(Reader):
 class StoredRun(Run):
     """A run of another process, or one that ended earlier."""
 
-    __slots__ = ("_current_until", "_followers", "_source", "_tasks", "is_loaded", "record")
+    __slots__ = (
+        "_answered",
+        "_current_until",
+        "_followers",
+        "_source",
+        "_tasks",
+        "is_loaded",
+        "record",
+    )
 
     def __init__(
         self,
@@ -261,6 +269,8 @@ class StoredRun(Run):
         self._source = source
         self._followers: set[Reader] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Questions that were answered here, with their epoch: the store may still have them open.
+        self._answered: set[tuple[int, str]] = set()
         self._current_until = time.monotonic() + CURRENT_S
 
     # --- identity -----------------------------------------------------------------------------
@@ -342,11 +352,17 @@ class StoredRun(Run):
     def set_questions(
         self, asked: Mapping[str, tuple[QuestionAsked, int]], notify: QuestionChanged
     ) -> None:
-        """Open and close questions, so that exactly these are open.
+        """Open and close questions, so that exactly these are open, except those answered here.
 
         Each comes with the time when it was asked, in milliseconds since the epoch. `notify` is
         called for every question that opens now, and when it closes.
         """
+        epoch = self.record.epoch
+        asked = {
+            request: each
+            for request, each in asked.items()
+            if (epoch, request) not in self._answered
+        }
         if self.terminal is not None or (not asked and self.questions is None):
             return
         if self.questions is None:
@@ -420,6 +436,11 @@ class StoredRun(Run):
     async def respond(self, request: str, answer: Any) -> None:
         params = {"run": self.id, "request": request, "answer": answer}
         await self.request("plexus.respond", params)
+        self.forget_question(request)
+
+    def forget_question(self, request: str) -> None:
+        self._answered.add((self.record.epoch, request))
+        super().forget_question(request)
 
     def cancel(self, reason: str) -> None:
         self._request_soon("plexus.cancel", {"run": self.id, "reason": reason})
