@@ -110,7 +110,7 @@ class LeaveCall:
     `cancel` is a reason if the run must be cancelled too. Otherwise `keep` is whether its position
     is kept for a caller that may reconnect, and `within_s` for how long; None for the default.
     `disconnected` is whether the caller's connection was lost: then the run continues without an
-    owner if its method or the connection declares it, whatever the other fields are.
+    owner if its method or the connection requires that, whatever the other fields are.
     """
 
     __slots__ = ("call", "cancel", "disconnected", "keep", "within_s")

@@ -100,7 +100,7 @@ class FrontSession(LineServer):
                 while self._connection.reading:
                     await self._connection.collected()
 
-    async def _end_calls(self, why: str) -> None:  # noqa: ARG002 - a run that continues needs no reason
+    async def _end_calls(self, why: str) -> None:  # noqa: ARG002 - a kept run needs no reason
         if self._shut_down:
             return
         if self._stop_reason.done():

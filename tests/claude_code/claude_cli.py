@@ -10,9 +10,10 @@ from pathlib import Path
 
 from conformance.node import claude_code
 
-__all__ = ("private_environment", "run_claude", "start_claude")
+__all__ = ("KEY", "private_environment", "run_claude", "start_claude")
 
 RUN_S = 90.0
+KEY = "sk-ant-none"
 
 
 def private_environment(home: Path, api: str, key: str) -> dict[str, str]:
@@ -63,7 +64,7 @@ def start_claude(folder: Path, api: str, tool: str, **settings: str) -> subproce
     return subprocess.Popen(
         [*command, "--allowedTools", tool],
         cwd=folder,
-        env=private_environment(home, api, "sk-ant-none"),
+        env=private_environment(home, api, KEY),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
