@@ -139,6 +139,12 @@ class ProgressReporter:
         if len(pending) > MESSAGE_CHARS:
             del pending[:-MESSAGE_CHARS]
 
+    def skip(self, events: list[Event], heartbeats: int) -> None:
+        """Account for events and heartbeats that another reporter has sent to the client."""
+        self.add(events)
+        self._pending = None
+        self._value = max(self._target, self._value) + heartbeats * MIN_STEP
+
     def _line_of(self, event: Event) -> str:
         if isinstance(event, Progress):
             self._set_progress(event)

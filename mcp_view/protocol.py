@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from mcp_view.calls.call import RUNNING, STARTING, Call, Step
+from mcp_view.calls.tool import ToolCall
 from mcp_view.errors import BUSY, DENIED, ProtocolError, RunNotLoaded, protocol_error
 from mcp_view.methods import INITIALIZE, METHODS, find_method
 from mcp_view.replies import (
@@ -121,6 +122,37 @@ class McpConnection:
         """Whether no request is in progress."""
         busy = self._calls or self._listeners
         return not busy and (self._fallback is None or self._fallback.idle)
+
+    def concerns(self, message: wire.Notification | wire.Response) -> bool:
+        """Whether a response or a cancellation is about a request in progress here."""
+        if isinstance(message, wire.Response):
+            return any(message.id in call.client_requests for call in self._calls.values())
+        params = message.params if isinstance(message.params, dict) else {}
+        request_id = params.get("requestId")
+        if request_id.__class__ is not int and request_id.__class__ is not str:
+            return False
+        return request_id in self._calls or request_id in self._listeners
+
+    # --- requests that move between servers ---------------------------------------------------
+
+    def movable_call(self) -> ToolCall | None:
+        """Return the only call in progress, if another server could continue it."""
+        if len(self._calls) != 1:
+            return None
+        call = next(iter(self._calls.values()))
+        return call if isinstance(call, ToolCall) and call.caller.revision.handshake else None
+
+    def adopt(self, call: Call) -> None:
+        """Register a call that another server has started and the transport attaches to its run."""
+        self._calls[call.id] = call
+
+    def hand_over(self) -> list[Effect]:
+        """Leave all runs to another server, which answers their requests."""
+        calls = list(self._calls.values())
+        self._calls.clear()
+        for call in calls:
+            call.cancel()
+        return [LeaveCall(call) for call in calls]
 
     # --- messages in --------------------------------------------------------------------------
 

@@ -70,15 +70,14 @@ class McpServer:
         hub: Plexus,
         options: McpOptions | None = None,
         *,
-        secret: bytes,
+        secret: bytes | Callable[[], bytes],
         monotonic: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
         self.hub = hub
         self.options = options or McpOptions()
         self.catalogue = Catalogue(hub, self.options.names, self.result_chars)
-        #: Signs request states.
-        self.secret = secret
+        self._secret = secret
         self.monotonic = monotonic
         self.wall = wall
         #: The end of every result of a revision, before the closing brace.
@@ -92,6 +91,13 @@ class McpServer:
         )
         self._tools: dict[str, MethodSpec | None] = {}
         self._has_output_schema: dict[str, bool] = {}
+
+    @property
+    def secret(self) -> bytes:
+        """Signs request states. A function that provides it is called at the first use."""
+        if not isinstance(self._secret, bytes):
+            self._secret = self._secret()
+        return self._secret
 
     def on_change(self, change: Change) -> None:
         """Invalidate the caches after a change of the hub. The program subscribes this method."""

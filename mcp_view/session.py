@@ -151,6 +151,11 @@ class ResourceSubscriptions:
     def __len__(self) -> int:
         return len(self._uris)
 
+    @property
+    def uris(self) -> frozenset[str]:
+        """The subscribed URIs."""
+        return frozenset(self._uris)
+
     def add(self, uri: str) -> None:
         """Add a subscription. Raises Busy if the share of the principal is exhausted."""
         if not self._pool.acquire(self._name):
@@ -175,9 +180,11 @@ class Session:
     __slots__ = (
         "_last_request_id",
         "caller",
+        "client_info",
         "initialized",
         "names_page",
         "outlives_connection",
+        "shared",
         "subscribed",
         "tools",
     )
@@ -189,6 +196,11 @@ class Session:
         self.names_page = True
         #: None before `initialize`.
         self.caller: Caller | None = None
+        #: The name and version of the client, as it sent them.
+        self.client_info: Any = None
+        #: Whether several servers answer the client: then requests to it are named by what they
+        #: ask, so that any server can accept the response.
+        self.shared = False
         #: Whether the client has confirmed the handshake.
         self.initialized = False
         #: Whether the session continues after a connection of the client is closed.
@@ -207,8 +219,10 @@ class Session:
         if self.subscribed is not None:
             self.subscribed.clear()
 
-    def next_id(self) -> int:
-        """Return a new id for a request from the server, unique in this session."""
+    def request_id(self, run: int, question: str) -> int | str:
+        """Return an id for the request that asks a question of a run, unique in this session."""
+        if self.shared:
+            return f"{run}.{question}"
         self._last_request_id += 1
         return self._last_request_id
 
@@ -305,6 +319,7 @@ def initialize(peer: Peer, _: wire.Id, params: dict[str, Any], __: None) -> list
         revision = LATEST_HANDSHAKE
     client = _client_name(params.get("clientInfo"))
     session.caller = Caller(revision, capabilities, DEFAULT_LEVEL, client)
+    session.client_info = params.get("clientInfo")
     server = peer.server
     result: dict[str, Any] = {
         "protocolVersion": revision.name,

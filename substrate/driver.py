@@ -96,9 +96,9 @@ class Connection:
     ) -> None:
         """Connect a peer.
 
-        `client` is the name and version of the peer, and `caller` its environment if it is a process
-        on this machine; None if they are unknown.
-        `on_disconnect` applies to runs whose method does not decide.
+        `client` is the name and version of the peer, and `caller` the environment of a process on
+        this machine; None if they are unknown. `on_disconnect` applies to runs whose method does
+        not decide.
         """
         self._hub = hub
         self._caller = caller
@@ -197,6 +197,11 @@ class Connection:
     def reading(self) -> bool:
         """Whether this connection still reads any run, or waits for the run store."""
         return bool(self._readers) or bool(self._tasks)
+
+    def position(self, call: Any) -> int:
+        """Return the number of the last item that was read for a call; 0 before the first."""
+        reader = self._readers.get(call)
+        return 0 if reader is None else reader.seq
 
     def attach(self, call: Any, run: Run, after: int, *, owner: bool) -> None:
         """Read a run from the item after `after` on behalf of `call`."""

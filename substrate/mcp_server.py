@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 from mcp_view.catalogue import SPELLINGS
@@ -12,6 +11,7 @@ from mcp_view.session import Session
 from mcp_view.tool_sets import ToolSet
 from native_rpc.framing import LINES
 from native_rpc.protocol import NativeConnection
+from plexus.registry.lazy import resolve
 from plexus.runtime.hub import Plexus
 from substrate.settings import Settings
 
@@ -48,23 +48,31 @@ def mcp_options(settings: Settings) -> McpOptions:
     )
 
 
-def make_mcp_server(hub: Plexus, options: McpOptions) -> McpServer:
-    """Create the MCP server of a hub, which is notified of changes as long as the hub exists."""
-    server = create_mcp_server(hub, options)
+def make_mcp_server(hub: Plexus, options: McpOptions, secret: bytes | None = None) -> McpServer:
+    """Create the MCP server of a hub, which is notified of changes as long as the hub exists.
+
+    `secret` signs request states; without one, all processes of the user share one in a file.
+    """
+    server = create_mcp_server(hub, options, secret)
     hub.on_change(server.on_change)
     return server
 
 
-def create_mcp_server(hub: Plexus, options: McpOptions) -> McpServer:
-    """Create an MCP server. Subscribe its `on_change` to the hub.
-
-    Its secret lasts as long as the process, like the runs.
-    """
+def create_mcp_server(hub: Plexus, options: McpOptions, secret: bytes | None = None) -> McpServer:
+    """Create an MCP server. Subscribe its `on_change` to the hub."""
     if hub.notices:
         texts = (f"{each.message} {each.next}" for each in hub.notices)
         instructions = " ".join([*filter(None, [options.instructions]), *texts])
         options = options._replace(instructions=instructions)
-    return McpServer(hub, options, secret=os.urandom(32), monotonic=time.monotonic, wall=time.time)
+    return McpServer(
+        hub, options, secret=secret or _stored_secret, monotonic=time.monotonic, wall=time.time
+    )
+
+
+def _stored_secret() -> bytes:
+    """Return the secret in the user's data folder. It is read when it is first needed."""
+    secret: bytes = resolve("substrate.security.secret_file:read_secret")()
+    return secret
 
 
 def stdio_view(hub: Plexus, settings: Settings) -> McpConnection:

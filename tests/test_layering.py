@@ -106,6 +106,7 @@ BROAD_EXCEPTS = {
     ),
     "activations.processes.supervisor": (1, "a guard must never return into the supervisor's loop"),
     "activations.chat.providers.keys": (1, "any exception of a keyring means that it has no key"),
+    "substrate.server.mailbox": (1, "a failed listener must not keep messages from the others"),
     "substrate.security.credential_watch": (
         2,
         "a credential that cannot be checked is invalid; every stream is closed",

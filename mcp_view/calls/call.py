@@ -133,7 +133,7 @@ class Call:
     #: Whether messages name the task that they belong to.
     related_task = False
     #: Open requests from the server to the client, and the question of each.
-    client_requests: Mapping[int, QuestionAsked] = _EMPTY
+    client_requests: Mapping[wire.Id, QuestionAsked] = _EMPTY
     #: All questions of the run so far, by number.
     _questions: Mapping[str, QuestionAsked] = _EMPTY
     #: The `inputResponses` of the request, by key.
@@ -336,14 +336,15 @@ class Call:
     def _send_requests(self, questions: list[QuestionAsked]) -> list[Reply]:
         """Send the questions as requests from the server."""
         open_ = {event.request for event in self.client_requests.values()}
-        fresh, messages = {}, []
+        fresh: dict[wire.Id, QuestionAsked] = {}
+        messages = []
         for event in questions:
             if event.request in open_:
                 continue
             asked = self._question_request(event)
             if asked is None:
                 return self._ask_by_text(questions)
-            number = self.peer.session.next_id()
+            number = self.peer.session.request_id(self.run.id, event.request)
             fresh[number] = event
             method, params = asked
             if self.related_task:
@@ -354,7 +355,7 @@ class Call:
 
     def on_response(self, response: wire.Response) -> list[Reply]:
         """Handle the client's response to a request from the server."""
-        event = self.client_requests[response.id]  # type: ignore[index]  # the view looked it up
+        event = self.client_requests[response.id]
         self.client_requests = {
             number: each for number, each in self.client_requests.items() if number != response.id
         }

@@ -171,6 +171,8 @@ class ToolCall(Call):
     _reducer: Reducer | None = None
     #: Sends progress notifications; None if the client gets none.
     _progress: ProgressReporter | None = None
+    #: The token that the client sent for them.
+    progress_token: str | int | None = None
     #: The options of the task that the call starts as; None if the client waits for the result.
     as_task: task.TaskOptions | None = None
 
@@ -182,6 +184,7 @@ class ToolCall(Call):
         """Send progress notifications with this token, if the connection can carry them."""
         if not self.peer.streaming:
             return
+        self.progress_token = token
         server = self.peer.server
         self._progress = ProgressReporter(
             token,

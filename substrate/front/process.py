@@ -1,8 +1,8 @@
 """The front: a process on stdio that lets the server of its project execute the runs.
 
 It finds the server, or starts one, passes its stdin and stdout to it as descriptors, and waits for
-the end. If no server can be used, it reports that on stderr and executes the runs itself: a host that
-starts it works in any case.
+the end. If no server can be used, it reports that on stderr and executes the runs itself: a host
+that starts it works in any case.
 """
 
 from __future__ import annotations

@@ -20,10 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
+from plexus.errors import PlexusError
 from plexus.principal import LOCAL, Principal
 from substrate.security.errors import AccessRefused, Forbidden, Unauthenticated, Unavailable
 from substrate.security.page_sessions import Session, SessionFile, proof_of
-from substrate.security.tickets import Tickets
+from substrate.security.tickets import Tickets, TicketStore
 from substrate.security.tokens import TokenFile, credential_of, digest_of, new_token
 from substrate.server.limits import ServerLimits
 
@@ -110,6 +111,7 @@ class Access:
         origins: Sequence[str] = (),
         oauth: OAuthServer | None = None,
         publish: Callable[[str], None] | None = None,
+        tickets: TicketStore[Credential] | None = None,
         limits: ServerLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -118,7 +120,8 @@ class Access:
 
         `token` is the server's own, empty if authentication is off; `publish` makes a new one known
         to programs of the same user. `hosts` and `origins` are allowed in addition to those of this
-        machine. Without `sessions` no browser session can be created.
+        machine. Without `sessions` no browser session can be created. Tickets are kept in memory,
+        unless `tickets` is where several servers keep them.
         """
         self._set_own_token(token)
         self._tokens = tokens
@@ -131,7 +134,7 @@ class Access:
         self.oauth = oauth
         self._port = port
         self._sessions = sessions
-        self._tickets: Tickets[Credential] = Tickets(limits or ServerLimits(), clock)
+        self._tickets: TicketStore[Credential] = tickets or Tickets(limits or ServerLimits(), clock)
 
     def _set_own_token(self, token: str) -> None:
         """Set the server's own token."""
@@ -173,9 +176,12 @@ class Access:
     async def redeem(self, ticket: str, path: str) -> Credential:
         """Return the credential that requested a ticket, and use the ticket up.
 
-        Raises Unauthenticated.
+        Raises Unauthenticated, and Unavailable if the ticket cannot be looked up.
         """
-        holder = self._tickets.redeem(ticket, path)
+        try:
+            holder = await self._tickets.redeem(ticket, path)
+        except PlexusError as error:
+            raise Unavailable(error.message) from error
         still = None if holder is None else await self.revalidate(holder)
         if holder is None or still is None or not _is_same(still.principal, holder.principal):
             raise self._unauthenticated(SPENT, invalid=True)
@@ -317,14 +323,17 @@ class Access:
             raise Forbidden("only a session can be ended; revoke a token with `substrate token`")
         await asyncio.to_thread(self._sessions.end, credential.digest)
 
-    def issue_ticket(self, credential: Credential, path: str | None = None) -> str:
+    async def issue_ticket(self, credential: Credential, path: str | None = None) -> str:
         """Return a ticket for one stream at this path, or at any that accepts tickets.
 
-        Raises TooMany.
+        Raises TooMany, and Unavailable if the ticket cannot be stored.
         """
         if self.is_open:
             return new_token()  # not checked: authentication is off
-        return self._tickets.issue(credential, credential.digest, path)
+        try:
+            return await self._tickets.issue(credential, credential.digest, path)
+        except PlexusError as error:
+            raise Unavailable(error.message) from error
 
     async def rotate(self, credential: Credential) -> None:
         """Replace the server's own token and end the sessions that were created with it.

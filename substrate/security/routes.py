@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from plexus.errors import PlexusError
 from plexus.rpc import wire
 from substrate.security.authentication import Access
-from substrate.security.errors import AccessRefused, Forbidden, TooMany
+from substrate.security.errors import AccessRefused, Forbidden, TooMany, Unavailable
 from substrate.security.tickets import TICKET_PATHS, is_ticket_path
 from substrate.server.asgi import (
     BodyTooBig,
@@ -119,8 +119,8 @@ class TicketEndpoint:
             await send_json(send, 400, {"error": str(error)})
             return
         try:
-            ticket = self._access.issue_ticket(scope["credential"], path)
-        except TooMany as refused:
+            ticket = await self._access.issue_ticket(scope["credential"], path)
+        except (TooMany, Unavailable) as refused:
             await _send_refused(send, refused)
             return
         answer = {"ticket": ticket, "expires_in_s": self._limits.ticket_s}

@@ -3,7 +3,8 @@
 These are the requests that open a WebSocket or an EventSource. A ticket is part of a URL, and URLs
 are logged by proxies and kept in histories. So a ticket is valid once, for seconds, only for
 opening a stream, and it stands for the credential that requested it: when that expires, so does the
-ticket. Tickets are in memory; a restart invalidates them.
+ticket. Tickets are in memory, and a restart invalidates them. Servers that share a PostgreSQL
+database store them there (`substrate.security.ticket_rows`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from starlette.types import Scope
 
@@ -19,7 +20,14 @@ from substrate.security.errors import TooMany
 from substrate.security.tokens import digest_of, new_token
 from substrate.server.limits import ServerLimits
 
-__all__ = ("TICKET_PATHS", "Tickets", "accepts_ticket", "is_ticket_path", "pop_ticket")
+__all__ = (
+    "TICKET_PATHS",
+    "TicketStore",
+    "Tickets",
+    "accepts_ticket",
+    "is_ticket_path",
+    "pop_ticket",
+)
 
 #: The WebSocket routes that accept a ticket, and the HTTP route, which does for GET only.
 SOCKETS: Final = frozenset({"/rpc", "/mcp"})
@@ -29,6 +37,19 @@ TICKET_PATHS: Final = "/rpc, /mcp (WebSocket) and /runs/{run}/events"
 PARAMETER: Final = b"ticket="
 
 Holder = TypeVar("Holder")
+
+
+class TicketStore(Protocol[Holder]):
+    """The place where unused tickets are kept."""
+
+    async def issue(self, holder: Holder, identity: bytes, path: str | None) -> str:
+        """Return a new ticket. `identity` is the digest of the credential. Raises TooMany."""
+
+    async def redeem(self, ticket: str, path: str) -> Holder | None:
+        """Return the holder of this ticket if it is valid for this path.
+
+        Uses the ticket up either way.
+        """
 
 
 class _Ticket(NamedTuple, Generic[Holder]):
@@ -52,7 +73,7 @@ class Tickets(Generic[Holder]):
     def __len__(self) -> int:
         return len(self._tickets)
 
-    def issue(self, holder: Holder, identity: bytes, path: str | None) -> str:
+    async def issue(self, holder: Holder, identity: bytes, path: str | None) -> str:
         """Return a new ticket. `identity` is the digest of the credential. Raises TooMany."""
         self._drop_expired()
         limits = self._limits
@@ -67,7 +88,7 @@ class Tickets(Generic[Holder]):
         self._counts[identity] += 1
         return ticket
 
-    def redeem(self, ticket: str, path: str) -> Holder | None:
+    async def redeem(self, ticket: str, path: str) -> Holder | None:
         """Return the holder of this ticket if it is valid for this path.
 
         Uses the ticket up either way.

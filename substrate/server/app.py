@@ -8,7 +8,8 @@ has started cannot be replaced: returning before its end makes the HTTP server c
 from __future__ import annotations
 
 import contextlib
-from typing import Final
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final
 
 from starlette.routing import Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,8 +21,10 @@ from mcp_view.session import Session
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
 from plexus.errors import Internal, PlexusError
+from plexus.registry.lazy import resolve
 from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
+from plexus.storage.engine import is_postgres
 from substrate.security.authentication import Access
 from substrate.security.credential_watch import CredentialWatch
 from substrate.security.guard import Guard, allowed_names
@@ -44,10 +47,14 @@ from substrate.server.page.static_files import PageFiles, send_page
 from substrate.server.rpc_http import RpcEndpoint, RunEvents
 from substrate.server.shutdown import OpenStreams
 from substrate.server.websocket import MessageSocket
+from substrate.settings import Settings
 from substrate.telemetry.metrics import Metrics
 from substrate.telemetry.refusals import Refusals
 
-__all__ = ("IDENTITY", "ErrorBoundary", "HotRoute", "build_app")
+if TYPE_CHECKING:  # only servers on PostgreSQL import it
+    from substrate.server.shared_state import SharedState
+
+__all__ = ("IDENTITY", "ErrorBoundary", "HotRoute", "build_app", "open_shared")
 
 #: The name by which a client recognises a server of this program.
 IDENTITY = "substrate"
@@ -92,6 +99,19 @@ class Index:
             await send_bytes(send, 200, self._body)
 
 
+async def open_shared(settings: Settings) -> SharedState | None:
+    """Open the state that the servers of one PostgreSQL database share; None on SQLite.
+
+    Raises Failed.
+    """
+    if not is_postgres(settings.database):
+        return None
+    opening: Awaitable[SharedState] = resolve("substrate.server.shared_state:open_shared_state")(
+        settings.database, settings.limits
+    )
+    return await opening
+
+
 def build_app(
     hub: Plexus,
     port: int,
@@ -102,11 +122,13 @@ def build_app(
     *,
     rate_local: bool = False,
     connections: OpenConnections | None = None,
+    shared: SharedState | None = None,
 ) -> ASGIApp:
     """Build the app that serves all routes.
 
     Open streams are registered in `open_streams` for shutdown, and connections are counted in
-    `connections`. Only `Access.open()` admits callers without a token.
+    `connections`. Only `Access.open()` admits callers without a token. Sessions are kept in
+    memory, unless they are in the `shared` state of several servers.
     """
     metrics = metrics or Metrics(hub, Refusals())
     opened = OpenStreams() if open_streams is None else open_streams
@@ -118,7 +140,7 @@ def build_app(
         session, native = Session(chosen_tools(scope)), native_view(scope)
         return McpConnection(mcp, session, principal=scope["principal"], fallback=native)
 
-    sessions = Sessions(hub.limits)
+    sessions = Sessions(hub.limits) if shared is None else shared.open_sessions(mcp)
     credentials = CredentialWatch(access, (hub.runs, sessions))
     legacy = SseEndpoint(mcp, opened, credentials)
     # Only the router: Starlette's application would answer exceptions before our error boundary.

@@ -14,7 +14,7 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -24,11 +24,14 @@ from substrate.build_hub import build_hub, open_hub
 from substrate.mcp_server import make_mcp_server, mcp_options
 from substrate.security.authentication import Access
 from substrate.security.exposure import is_local
-from substrate.server.app import build_app
+from substrate.server.app import build_app, open_shared
 from substrate.server.asgi import send_json
 from substrate.server.websocket import POLICY_VIOLATION
 from substrate.settings import TOKEN, ProjectFiles, Settings
 from substrate.telemetry.logging import announce
+
+if TYPE_CHECKING:  # only servers on PostgreSQL import it
+    from substrate.server.shared_state import SharedState
 
 __all__ = ("EmbeddedApp", "asgi_app")
 
@@ -81,6 +84,7 @@ class EmbeddedApp:
         self._origins = tuple(origins)
         self._lock: asyncio.Lock | None = None
         self._hub: Plexus | None = None
+        self._shared: SharedState | None = None
         self._apps: dict[int, ASGIApp] = {}
 
     @asynccontextmanager
@@ -94,6 +98,9 @@ class EmbeddedApp:
             if hub is not None:
                 await hub.drain(self._settings.limits.cancel_s)
                 await hub.close()
+            shared, self._shared = self._shared, None
+            if shared is not None:
+                await shared.close()
             self._apps.clear()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,8 +128,17 @@ class EmbeddedApp:
         return {**scope, "path": path, "root_path": ""}
 
     def _make_app(self, hub: Plexus, port: int) -> ASGIApp:
-        access = Access(self._token, port=port, hosts=self._hosts, origins=self._origins)
-        return build_app(hub, port, make_mcp_server(hub, mcp_options(self._settings)), access)
+        shared = self._shared
+        access = Access(
+            self._token,
+            port=port,
+            hosts=self._hosts,
+            origins=self._origins,
+            tickets=None if shared is None else shared.tickets,
+        )
+        secret = None if shared is None else shared.secret
+        mcp = make_mcp_server(hub, mcp_options(self._settings), secret)
+        return build_app(hub, port, mcp, access, shared=shared)
 
     async def _open(self) -> Plexus:
         if self._lock is None:
@@ -132,6 +148,7 @@ class EmbeddedApp:
                 hub, broken = build_hub(self._settings, Path.cwd(), self._files)
                 for each in (*broken, *await open_hub(hub)):
                     announce(f"Plugin skipped: {each.source}: {each.reason}")
+                self._shared = await open_shared(self._settings)
                 self._hub = hub
             return self._hub
 

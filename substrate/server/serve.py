@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import click
@@ -32,13 +33,14 @@ from substrate.front.address import server_key
 from substrate.front.listener import FrontListener
 from substrate.mcp_server import make_mcp_server, mcp_options
 from substrate.run_store.lazy_store import LazyRunStore
-from substrate.security.authentication import Access
+from substrate.security.authentication import Access, Credential
 from substrate.security.exposure import check_exposure, connect_address, url_host
 from substrate.security.lockfile import LockFile
 from substrate.security.oauth import OAuth
 from substrate.security.page_sessions import SessionFile
+from substrate.security.tickets import TicketStore
 from substrate.security.tokens import TokenFile, new_token
-from substrate.server.app import build_app
+from substrate.server.app import build_app, open_shared
 from substrate.server.connections import HttpProtocol, LimitedConfig
 from substrate.server.limits import ServerLimits
 from substrate.server.listener import Listener, OpenConnections
@@ -55,6 +57,9 @@ from substrate.telemetry.metrics import Metrics
 from substrate.telemetry.observers import Observers
 from substrate.telemetry.refusals import Refusals
 from substrate.telemetry.tracing import OriginMiddleware
+
+if TYPE_CHECKING:  # only servers on PostgreSQL import it
+    from substrate.server.shared_state import SharedState
 
 __all__ = ("Server", "bind", "serve_http")
 
@@ -167,16 +172,17 @@ def make_server(
     rate_local: bool = False,
     refusals: Refusals | None = None,
     origins: bool = False,
+    shared: SharedState | None = None,
 ) -> Server:
     """Create a server for a hub. Run it with `serve(sockets=[...])`.
 
     `rate_local` applies the rate limit to clients on this machine too. `origins` records the
-    transport and trace of each call for observers.
+    transport and trace of each call for observers. `shared` is the state of several servers.
     """
     limits = ServerLimits.of(hub.limits)
     open_streams = OpenStreams()
     metrics = Metrics(hub, refusals or Refusals())
-    mcp = make_mcp_server(hub, mcp_options)
+    mcp = make_mcp_server(hub, mcp_options, None if shared is None else shared.secret)
     connections = OpenConnections(limits.connections)
     app = build_app(
         hub,
@@ -187,6 +193,7 @@ def make_server(
         metrics,
         rate_local=rate_local,
         connections=connections,
+        shared=shared,
     )
     server = Server(
         LimitedConfig(
@@ -239,7 +246,13 @@ async def _serve(
     LazyRunStore(hub, settings, Path.cwd())
     broken += await open_hub(hub)
     port = sock.getsockname()[1]
-    with _open_access(settings, hub, port, Path.cwd()) as (access, token):
+    try:
+        shared = await open_shared(settings)
+    except PlexusError as error:
+        await hub.close()
+        raise SettingsError(f"Cannot use the database of --database: {error.message}") from error
+    tickets = None if shared is None else shared.tickets
+    with _open_access(settings, hub, port, Path.cwd(), tickets) as (access, token):
         observers = Observers(hub, settings)
         server = make_server(
             hub,
@@ -249,6 +262,7 @@ async def _serve(
             rate_local=settings.rate_local == "on",
             refusals=observers.refusals,
             origins=observers.needs_origins,
+            shared=shared,
         )
         signals = StopSignals()
         fronts = FrontListener(hub, settings, port)
@@ -281,12 +295,18 @@ async def _serve(
                     await fronts.finish(FINISH_S)
                     server.should_exit = True
         observers.close()
+    if shared is not None:
+        await shared.close()
     return hub
 
 
 @contextlib.contextmanager
 def _open_access(
-    settings: Settings, hub: Plexus, port: int, project: Path
+    settings: Settings,
+    hub: Plexus,
+    port: int,
+    project: Path,
+    tickets: TicketStore[Credential] | None = None,
 ) -> Iterator[tuple[Access, str]]:
     """Create the access control and the server's token, which is empty with `auth` off.
 
@@ -315,6 +335,7 @@ def _open_access(
             origins=settings.origins,
             oauth=_oauth(settings, hub, port),
             publish=lock.write,
+            tickets=tickets,
             limits=limits,
         )
         yield access, token

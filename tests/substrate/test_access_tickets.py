@@ -75,7 +75,7 @@ async def test_a_ticket_is_valid_once_and_stands_for_its_credential(
     access: Access, tokens: TokenFile
 ) -> None:
     asked = await known(access, tokens.add("phone", frozenset({"chat"})))
-    ticket = access.issue_ticket(asked)
+    ticket = await access.issue_ticket(asked)
     assert len(ticket) >= 43  # 256 bits, six in a character
     assert await access.redeem(ticket, "/rpc") == asked
     assert not await is_valid(access, ticket)
@@ -84,7 +84,7 @@ async def test_a_ticket_is_valid_once_and_stands_for_its_credential(
 
 
 async def test_a_ticket_is_not_a_token_and_a_token_is_not_a_ticket(access: Access) -> None:
-    ticket = access.issue_ticket(await known(access, MAIN))
+    ticket = await access.issue_ticket(await known(access, MAIN))
     with pytest.raises(Unauthenticated):
         await known(access, ticket)
     assert not await is_valid(access, MAIN)
@@ -93,7 +93,7 @@ async def test_a_ticket_is_not_a_token_and_a_token_is_not_a_ticket(access: Acces
 
 async def test_a_ticket_is_valid_for_seconds(access: Access, clock: Clock) -> None:
     asked = await known(access, MAIN)
-    late, soon = access.issue_ticket(asked), access.issue_ticket(asked)
+    late, soon = await access.issue_ticket(asked), await access.issue_ticket(asked)
     clock.now += ServerLimits().ticket_s - 0.001
     assert await is_valid(access, soon)
     clock.now += 0.001
@@ -105,9 +105,9 @@ async def test_a_ticket_for_one_path_is_refused_and_used_up_at_another(
 ) -> None:
     asked = await known(access, MAIN)
     for path in ("/rpc", "/mcp", "/runs/7/events"):
-        ticket = access.issue_ticket(asked, path)
+        ticket = await access.issue_ticket(asked, path)
         assert await is_valid(access, ticket, path)
-        ticket = access.issue_ticket(asked, path)
+        ticket = await access.issue_ticket(asked, path)
         assert not await is_valid(access, ticket, "/runs/8/events")
         assert not await is_valid(access, ticket, path)
 
@@ -116,19 +116,19 @@ async def test_a_ticket_ends_with_its_credential(
     access: Access, tokens: TokenFile, clock: Clock
 ) -> None:
     further = await known(access, tokens.add("phone", None))
-    of_further = access.issue_ticket(further)
+    of_further = await access.issue_ticket(further)
     tokens.revoke("phone")
     assert not await is_valid(access, of_further)
 
     short = await known(access, tokens.add("short", None, lifetime_s=10))
-    of_short = access.issue_ticket(short)
+    of_short = await access.issue_ticket(short)
     clock.now += 10
     assert not await is_valid(access, of_short)
 
     main = await known(access, MAIN)
     secret, _ = await access.create_session(main)
     session = await known(access, secret)
-    of_session, of_main = access.issue_ticket(session), access.issue_ticket(main)
+    of_session, of_main = await access.issue_ticket(session), await access.issue_ticket(main)
     await access.end_session(session)
     assert not await is_valid(access, of_session)
     await access.rotate(main)
@@ -155,7 +155,7 @@ async def test_a_ticket_is_refused_if_the_scopes_have_changed(clock: Clock) -> N
     limits = ServerLimits(ticket_s=1000.0)
     access = Access(MAIN, oauth=issuer, clock=clock, limits=limits)
     asked = await known(access, "jwt")
-    first, second = access.issue_ticket(asked), access.issue_ticket(asked)
+    first, second = await access.issue_ticket(asked), await access.issue_ticket(asked)
     assert (await access.redeem(first, "/rpc")).principal == Principal("jwt@issuer")
     issuer.scopes = frozenset({"chat", "bash"})
     clock.now += 61
@@ -233,7 +233,7 @@ async def passes_guard(
     async def send(_: Message) -> None:
         return None
 
-    ticket = access.issue_ticket(await known(access, MAIN))
+    ticket = await access.issue_ticket(await known(access, MAIN))
     query = b"&".join([b"ticket=" + ticket.encode()] * sent)
     scope: Scope = {
         "type": kind,
@@ -284,7 +284,8 @@ async def test_a_ticket_is_used_up_even_if_the_app_refuses(
         answered.append(message)
 
     guard = Guard(refuse, allowed_names(PORT), access, ServerLimits())
-    query = b"ticket=" + access.issue_ticket(await known(access, MAIN)).encode()
+    ticket = await access.issue_ticket(await known(access, MAIN))
+    query = b"ticket=" + ticket.encode()
     for code in (1013, 1008):
         headers = [(b"host", b"127.0.0.1:4444")]
         scope = {"type": "websocket", "path": "/rpc", "query_string": query, "headers": headers}

@@ -13,6 +13,7 @@ from typing import Any, Final
 from starlette.types import Receive, Scope, Send
 
 from mcp_view import headers as routing
+from mcp_view.calls.resumed import ResumedCall
 from mcp_view.errors import NOT_INITIALIZED
 from mcp_view.protocol import McpConnection
 from mcp_view.revisions import HANDSHAKES
@@ -20,7 +21,7 @@ from mcp_view.server import McpServer
 from mcp_view.session import Session, is_stateless
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus.errors import UnknownMethod
+from plexus.errors import Busy, Failed, InvalidParams, PlexusError, UnknownMethod
 from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.rpc.effects import WatchChanges
@@ -47,7 +48,7 @@ from substrate.server.mcp.responder import (
     http_status,
 )
 from substrate.server.mcp.sessions import HttpSession, Sessions
-from substrate.server.mcp.streams import EventLog
+from substrate.server.mcp.streams import EventLog, ResumePoint
 from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
 from substrate.server.sse import EVENT_STREAM
@@ -87,14 +88,17 @@ class McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one HTTP request."""
         verb = scope["method"]
-        if verb == "POST":
-            response = await self._post(scope, receive, send)
-        elif verb == "GET":
-            response = self._get(headers_of(scope), scope["credential"], receive, send)
-        elif verb == "DELETE":
-            response = self._delete(headers_of(scope), scope["principal"], send)
-        else:
-            response = send_wrong_method(send, "GET", "POST", "DELETE")
+        try:
+            if verb == "POST":
+                response = await self._post(scope, receive, send)
+            elif verb == "GET":
+                response = await self._get(headers_of(scope), scope["credential"], receive, send)
+            elif verb == "DELETE":
+                response = await self._delete(headers_of(scope), scope["principal"], send)
+            else:
+                response = send_wrong_method(send, "GET", "POST", "DELETE")
+        except (Busy, Failed) as error:  # of the database that stores sessions
+            response = send_json(send, 503, {"error": error.message}, [(b"retry-after", RETRY_S)])
         remaining = await response
         if remaining is not None:
             await remaining
@@ -126,10 +130,10 @@ class McpEndpoint:
         session_id = headers.get(SESSION_ID)
         if session_id is None:
             return self._answer_without_session(post)
-        session = self._sessions.find(session_id, post.principal)
+        session = await self._sessions.lookup(session_id, post.principal)
         if session is None:
             return _refuse_unknown(send, message)
-        return self._answer_in_session(post._replace(session=session), session)
+        return await self._answer_in_session(post._replace(session=session), session)
 
     def _answer_stateless(self, post: PostedMessage, scope: Scope) -> ResponseCoroutine:
         message, accept, _, send, *_ = post
@@ -149,11 +153,15 @@ class McpEndpoint:
         view = self._view(Session(post.tools), post, streaming=streaming, stateless=True)
         return self._responder.respond(view, post)
 
-    def _answer_in_session(self, post: PostedMessage, session: HttpSession) -> ResponseCoroutine:
+    async def _answer_in_session(
+        self, post: PostedMessage, session: HttpSession
+    ) -> ResponseCoroutine:
         message, accept, _, send, *_ = post
         if isinstance(message, wire.Notification) and self._is_native(message):
             return self._accept_notification(message, post)
-        if message.__class__ is not wire.Request and _deliver(message, session):
+        if message.__class__ is not wire.Request and await _deliver(message, session):
+            if session.needs_save:
+                await session.save()
             return send_empty(send, 202)
         view = self._view(session.state, post, streaming=accept.stream)
         return self._responder.respond(view, post)
@@ -184,7 +192,18 @@ class McpEndpoint:
             assert view.refusal is not None, "initialize succeeds or is refused"
             await send_bytes(post.send, http_status(view.refusal.code), answer[0])
             return
-        session = self._sessions.create(state, post.principal)
+        try:
+            session = await self._sessions.begin(state, post.principal)
+        except InvalidParams as error:
+            request_id = post.message.id if isinstance(post.message, wire.Request) else None
+            await _refuse(
+                post.send, 400, request_id, wire.INVALID_PARAMS, error.message, error.data
+            )
+            return
+        except (Busy, Failed) as error:
+            retry = [(b"retry-after", RETRY_S)]
+            await send_json(post.send, 503, {"error": error.message}, retry)
+            return
         if session is None:
             reason = (
                 "All MCP sessions available to you are in use. End one with DELETE /mcp, or try "
@@ -238,14 +257,14 @@ class McpEndpoint:
 
     # --- streams ------------------------------------------------------------------------------
 
-    def _get(
+    async def _get(
         self, headers: dict[bytes, bytes], credential: Credential, receive: Receive, send: Send
     ) -> ResponseCoroutine:
         session_id = headers.get(SESSION_ID)
         if session_id is None or _names_stateless(headers):
             # Not 401, which a client could take as a request to authenticate.
             return send_wrong_method(send, "POST")
-        session = self._sessions.find(session_id, credential.principal)
+        session = await self._sessions.lookup(session_id, credential.principal)
         if session is None:
             return _refuse_unknown(send, None)
         accept = parse_accept(headers.get(b"accept"))
@@ -253,6 +272,11 @@ class McpEndpoint:
             return send_json(send, 406, {"error": "Accept text/event-stream."})
         event_id = headers.get(b"last-event-id")
         found = None if event_id is None else session.find_stream(event_id)
+        point = None if found is not None or event_id is None else session.resume_point(event_id)
+        if point is not None:
+            resumed = await self._resume(session, point, credential, receive, send)
+            if resumed is not None:
+                return resumed
         if found is None:
             # Some clients reconnect for events that they have already received. They get a stream,
             # but do not replace the reader of the standalone stream.
@@ -268,6 +292,35 @@ class McpEndpoint:
         session.attach(stream, peer)
         chunk = stream.log.opening(after) + stream.log.after(after)
         return self._responder.stream(session, stream, peer, send, chunk)
+
+    async def _resume(
+        self,
+        session: HttpSession,
+        point: ResumePoint,
+        credential: Credential,
+        receive: Receive,
+        send: Send,
+    ) -> ResponseCoroutine | None:
+        """Continue the stream of another server by reading its run; None if that is impossible."""
+        hub, principal = self._hub, credential.principal
+        try:
+            run = await hub.runs.fetch(point.run, principal)
+            hub.resolve(run.method)
+        except PlexusError:
+            return None
+        await session.take_over(point)
+        view = McpConnection(
+            self._server, session.state, principal=principal, change_notifications=False
+        )
+        connection = Connection(hub, view, principal)
+        call = ResumedCall(view.peer, point.request_id, session.caller, point.seen, point.token)
+        view.adopt(call)
+        connection.attach(call, run, 0, owner=hub.may_control(run, principal))
+        connection.perform(view.on_started(call, run))
+        peer = Peer(receive, connection, self._credentials, credential, resumable=True)
+        stream = session.open_stream(connection, view, peer)
+        stream.request_ids = point.request_id
+        return self._responder.stream(session, stream, peer, send, stream.opening())
 
     def _listen(
         self,
@@ -292,7 +345,7 @@ class McpEndpoint:
             stream = session.open_stream(connection, view, peer, standalone=True)
         return self._responder.stream(session, stream, peer, send, stream.opening())
 
-    def _delete(
+    async def _delete(
         self, headers: dict[bytes, bytes], principal: Principal, send: Send
     ) -> ResponseCoroutine:
         if _names_stateless(headers):
@@ -302,10 +355,10 @@ class McpEndpoint:
             return _refuse(
                 send, 400, None, wire.INVALID_REQUEST, "DELETE requires the header Mcp-Session-Id."
             )
-        session = self._sessions.find(session_id, principal)
+        session = await self._sessions.lookup(session_id, principal)
         if session is None:
             return _refuse_unknown(send, None)
-        self._sessions.close(session)
+        await self._sessions.end(session)
         return send_empty(send, 204)
 
 
@@ -320,7 +373,7 @@ def _is_stateless(message: MessageOrBatch, headers: dict[bytes, bytes]) -> bool:
     return named or is_stateless(message)
 
 
-def _deliver(message: MessageOrBatch, session: HttpSession) -> bool:
+async def _deliver(message: MessageOrBatch, session: HttpSession) -> bool:
     """Deliver notifications and responses to the session. Returns whether nothing else remains.
 
     This includes those in a batch, if the revision has batches.
@@ -330,7 +383,7 @@ def _deliver(message: MessageOrBatch, session: HttpSession) -> bool:
     entries = message if isinstance(message, list) else [message]
     delivered = [entry for entry in entries if isinstance(entry, wire.Notification | wire.Response)]
     for each in delivered:
-        session.deliver(each)
+        await session.deliver(each)
     return len(delivered) == len(entries)
 
 

@@ -127,6 +127,8 @@ class Responder:
         session = post.session
         connection = Connection(self._hub, view, post.principal)
         connection.receive(post.message)
+        if session is not None and session.needs_save:
+            await session.save()
         if not view.idle:
             if session is not None:
                 session.connections[connection] = view

@@ -23,13 +23,13 @@ from typing import Final
 
 from mcp_view.protocol import McpConnection
 from mcp_view.revisions import Revision
-from mcp_view.session import Session
+from mcp_view.session import Caller, Session
 from plexus.limits import Limits
 from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.runtime.shares import FairCache, weight
 from substrate.driver import Connection
-from substrate.server.mcp.streams import EventLog, SessionStream
+from substrate.server.mcp.streams import EventLog, ResumePoint, SessionStream
 from substrate.server.peers import Peer
 
 __all__ = ("HttpSession", "Sessions")
@@ -73,19 +73,36 @@ class Sessions:
     def __iter__(self) -> Iterator[HttpSession]:
         return iter(self._sessions.values())
 
-    def create(self, state: Session, principal: Principal) -> HttpSession | None:
+    async def begin(self, state: Session, principal: Principal) -> HttpSession | None:
+        """Create the session of a new client; None as for `create`."""
+        return self.create(state, principal)
+
+    async def lookup(self, session_id: bytes, principal: Principal) -> HttpSession | None:
+        """Return a session of this credential, wherever it is kept; None if it does not exist."""
+        return self.find(session_id, principal)
+
+    async def end(self, session: HttpSession) -> None:
+        """End a session that its client no longer needs."""
+        self.close(session)
+
+    def create(
+        self, state: Session, principal: Principal, session_id: bytes | None = None
+    ) -> HttpSession | None:
         """Create a session; None if the limit is reached and no session can be evicted."""
         if len(self._sessions) >= self._max:
             idle = self._find_evictable(principal)
             if idle is None:
                 return None
             self.close(idle)
-        session = HttpSession(self, os.urandom(16).hex().encode(), state, principal)
+        session = self._make(session_id or os.urandom(16).hex().encode(), state, principal)
         self._sessions[session.id] = session
         if not self._cleanup_scheduled:
             self._cleanup_scheduled = True
             asyncio.get_running_loop().call_later(CLEANUP_INTERVAL_S, self._cleanup)
         return session
+
+    def _make(self, session_id: bytes, state: Session, principal: Principal) -> HttpSession:
+        return HttpSession(self, session_id, state, principal)
 
     def _find_evictable(self, principal: Principal) -> HttpSession | None:
         """Return the session to evict for a new session of this principal; None if there is none.
@@ -191,24 +208,48 @@ class HttpSession:
         self._standalone: SessionStream | None = None
 
     @property
+    def caller(self) -> Caller:
+        """The client, as it has identified itself."""
+        caller = self.state.caller
+        assert caller is not None, "a session is created by a handshake"
+        return caller
+
+    @property
     def revision(self) -> Revision:
         """The negotiated revision."""
-        revision = self.state.revision
-        assert revision is not None, "a session is created by a handshake"
-        return revision
+        return self.caller.revision
 
-    def deliver(self, message: wire.Notification | wire.Response) -> None:
-        """Deliver a message to every connection. Connections ignore messages for others."""
+    @property
+    def needs_save(self) -> bool:
+        """Whether the client has changed something that is not stored yet."""
+        return False
+
+    async def save(self) -> None:
+        """Store what the client has changed, if sessions are stored."""
+
+    async def deliver(self, message: wire.Notification | wire.Response) -> None:
+        """Handle a message about the session or about one of its requests."""
         if isinstance(message, wire.Notification):
             if message.method == "notifications/initialized":
                 self.state.initialized = True
                 return
             if message.method != "notifications/cancelled":
                 return
+        if not self.deliver_here(message):
+            await self.forward(message)
+
+    def deliver_here(self, message: wire.Notification | wire.Response) -> bool:
+        """Deliver a message to the connection of its request. False if there is none here."""
         for connection, view in list(self.connections.items()):
-            connection.receive(message)
-            if view.idle:
-                connection.wake()
+            if view.concerns(message):
+                connection.receive(message)
+                if view.idle:
+                    connection.wake()
+                return True
+        return False
+
+    async def forward(self, message: wire.Notification | wire.Response) -> None:
+        """Pass on a message about a request that is in progress elsewhere, if that can be."""
 
     def close(self) -> None:
         """Cancel everything in progress."""
@@ -245,7 +286,8 @@ class HttpSession:
         self, connection: Connection, view: McpConnection, peer: Peer, *, standalone: bool = False
     ) -> SessionStream:
         """Open a stream, read by this peer."""
-        stream = SessionStream(connection, view, self._new_log(), peer, standalone=standalone)
+        log = self._new_log(connection, view)
+        stream = SessionStream(connection, view, log, peer, standalone=standalone)
         self._streams[stream.log.number] = stream
         self.connections[connection] = view
         return stream
@@ -283,6 +325,13 @@ class HttpSession:
             return stream, min(int(seen), stream.log.last)
         log = self._ended.get(int(number))
         return None if log is None or int(seen) >= log.last else (log, int(seen))
+
+    def resume_point(self, event_id: bytes) -> ResumePoint | None:  # noqa: ARG002 - for subclasses
+        """Return where to continue a stream that is not here; None if it cannot be continued."""
+        return None
+
+    async def take_over(self, point: ResumePoint) -> None:
+        """Have the server that has a stream leave its run to this one."""
 
     def attach(self, stream: SessionStream, peer: Peer) -> None:
         """Make this peer the only reader of the stream."""
@@ -330,12 +379,16 @@ class HttpSession:
 
     def complete_stream(self, messages: list[bytes]) -> bytes:
         """Return all bytes of a stream that ends immediately. It is retained like any other."""
-        log = self._new_log()
+        log = self._new_log(None, None)
         body = log.opening() + log.append(messages)
         self._keep(log)
         return body
 
-    def _new_log(self) -> EventLog:
+    def _new_log(
+        self,
+        connection: Connection | None,  # noqa: ARG002 - for subclasses
+        view: McpConnection | None,  # noqa: ARG002 - for subclasses
+    ) -> EventLog:
         return EventLog(self._sessions.next_stream_number(), primes=self.revision.priming)
 
     def _keep(self, log: EventLog) -> None:

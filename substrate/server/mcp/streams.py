@@ -9,7 +9,7 @@ everything.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.types import Send
 
@@ -21,7 +21,14 @@ from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
 from substrate.server.sse import write_events
 
-__all__ = ("EventLog", "EventWriter", "PlainStream", "SessionStream", "encode_events")
+__all__ = (
+    "EventLog",
+    "EventWriter",
+    "PlainStream",
+    "ResumePoint",
+    "SessionStream",
+    "encode_events",
+)
 
 #: Sent immediately, so that proxies forward the headers.
 OPENING_COMMENT = b": here\n\n"
@@ -37,6 +44,20 @@ EVENT_END = b"\n\n"
 def encode_events(messages: list[bytes]) -> bytes:
     """Encode messages as events without ids."""
     return b"data: %b\n\n" % b"\n\ndata: ".join(messages)
+
+
+class ResumePoint(NamedTuple):
+    """Where another server continues a stream: by reading the run again."""
+
+    #: The server that has the stream, and the number of the stream there.
+    server: str
+    stream: int
+    run: int
+    #: The last item of the run that the client has received in some form.
+    seen: int
+    request_id: wire.Id
+    #: The progress token of the request; None if it has none.
+    token: str | int | None
 
 
 class PlainStream:
@@ -83,7 +104,7 @@ class EventLog:
     def opening(self, after: int = 0) -> bytes:
         """Return the first bytes for a reader that has received events up to this number."""
         if self._primes:
-            return b"id: %d:%d\nretry: %d\ndata: \n\n" % (self.number, after, RETRY_MS)
+            return b"id: %b\nretry: %d\ndata: \n\n" % (self._event_id(after), RETRY_MS)
         return b"retry: %d\n\n" % RETRY_MS
 
     def append(self, messages: list[bytes]) -> bytes:
@@ -115,6 +136,9 @@ class EventLog:
             # Messages contain no newline, so an empty line always ends an event.
             kept.insert(0, EVENT_END.join(chunk.split(EVENT_END)[number + 1 - first :]))
         return b"".join(kept)
+
+    def _event_id(self, number: int) -> bytes:
+        return b"%d:%d" % (self.number, number)
 
     def _encode(self, first: int, messages: list[bytes]) -> bytes:
         """Encode consecutive events in one formatting operation."""
