@@ -52,7 +52,7 @@ from plexus.runtime.log import Batch
 from plexus.runtime.run import Run
 from plexus.runtime.shares import connection_full
 
-__all__ = ("Fallback", "McpConnection")
+__all__ = ("Fallback", "LoadingCall", "McpConnection")
 
 #: Maximum characters kept of a client's reason for cancelling a request.
 REASON_CHARS: Final = 1000

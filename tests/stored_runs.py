@@ -184,7 +184,10 @@ class MemoryStore:
         finally:
             self.listeners.remove(listener)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Do nothing: there is nothing to write."""
+
+    def close_runs(self) -> None:
         for run in self.loaded.values():
             run.end_without_items("stopping", "this server is stopping")
 

@@ -27,7 +27,7 @@ NEVER = {
     "uvicorn",
     "websockets",
 }
-CALL = b'{"jsonrpc":"2.0","id":1,"method":"plexus.runs"}\n'
+CALL = b'{"jsonrpc":"2.0","id":1,"method":"plexus.hash"}\n'
 
 
 TOOLS = (

@@ -29,7 +29,9 @@ __all__ = ("Requests", "read_results")
 logger = logging.getLogger("substrate.run_store")
 
 #: Methods that another process may request.
-ALLOWED: Final = frozenset({"plexus.cancel", "plexus.respond", "approvals.respond"})
+ALLOWED: Final = frozenset(
+    {"plexus.cancel", "plexus.respond", "plexus.keep", "plexus.release", "approvals.respond"}
+)
 #: Seconds until a request fails.
 REPLY_S: Final = 10.0
 #: Seconds after which the answer is looked up even without a signal.

@@ -105,4 +105,4 @@ _TABLES: Final = (
     "CREATE INDEX run_requests_open ON run_requests (process) WHERE result IS NULL",
 )
 
-RUNS: Final = Component("runs", (Migration(both=_TABLES),))
+RUNS: Final = Component("runs", (Migration(both=_TABLES),), durability="normal", erases=True)

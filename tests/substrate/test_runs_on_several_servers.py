@@ -1,0 +1,190 @@
+"""Runs on two servers of one database: each reads, answers and continues runs of the other."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from mcp_network import (
+    LATEST,
+    Client,
+    body_of,
+    messages,
+    read_events,
+    request,
+    runs,
+    wait_until,
+)
+from several_servers import Address, Replicas, create_token, replicas
+from test_several_servers import FORMS, ask_without_handshake, elsewhere
+from websockets.sync.client import connect
+
+pytestmark = pytest.mark.timeout(40)
+
+
+@pytest.fixture(scope="module")
+def both(_own_tokens: None) -> Iterator[Replicas]:
+    with replicas(token=create_token("ada", "--scope", "*")) as found:
+        yield found
+
+
+def start(address: Address, method: str, params: Any = None) -> tuple[int, Any]:
+    """Start a run over native HTTP, and return its number and the rest of its events."""
+    stream = read_events(address.stream(method, params))
+    first = next(each for each in stream if each.data)
+    assert first.id is not None
+    return int(first.id.partition(":")[0]), stream
+
+
+# --- native --------------------------------------------------------------------------------------
+
+
+def test_the_events_of_a_run_are_read_on_another_server(both: Replicas) -> None:
+    run, _ = start(both.first, "demo.wait", {"seconds": 1})
+    with both.second.request("GET", f"/runs/{run}/events") as response:
+        assert response.status == 200
+        found = [each.message for each in read_events(response) if each.data]
+    texts = json.dumps(found)
+    assert "waiting" in texts
+    assert "waited" in texts
+
+
+def test_a_stream_continues_on_another_server_after_its_last_event(both: Replicas) -> None:
+    run, stream = start(both.first, "demo.count", {"to": 50})
+    seen = [each.id for each in stream if each.data]
+    middle = seen[20]
+    assert middle is not None
+    last = {"Last-Event-ID": middle}
+    with both.second.request("GET", f"/runs/{run}/events", headers=last) as rest:
+        assert [each.id for each in read_events(rest) if each.data] == seen[21:]
+
+
+def test_a_run_is_cancelled_on_another_server(both: Replicas) -> None:
+    run, stream = start(both.first, "demo.wait")
+    assert both.second.call("plexus.cancel", {"run": run}).status == 200
+    assert "cancelled" in [each.data for each in stream if each.data][-1]
+
+
+def test_a_question_is_answered_on_another_server(both: Replicas) -> None:
+    run, stream = start(both.first, "demo.delete")
+    answer = {"run": run, "request": "1", "answer": False}
+    assert both.second.call("plexus.respond", answer).status == 200
+    assert any("kept" in each.data for each in stream)
+
+
+def test_a_websocket_attaches_to_a_run_of_another_server(both: Replicas) -> None:
+    run, _ = start(both.first, "demo.wait", {"seconds": 1})
+    headers = {"Authorization": f"Bearer {both.token}"}
+    url = f"ws://127.0.0.1:{both.second.port}/rpc"
+    with connect(url, additional_headers=headers, proxy=None) as socket:
+        socket.send(json.dumps(request("plexus.attach", {"run": run})))
+        while "waited" not in str(socket.recv(10)):
+            pass
+
+
+def test_another_principal_does_not_find_a_run_on_another_server(both: Replicas) -> None:
+    run, _ = start(both.first, "demo.wait", {"seconds": 1})
+    stranger = Address(both.second.port, create_token("eve", "--scope", "*"))
+    assert stranger.status("GET", f"/runs/{run}/events") == 404
+
+
+# --- MCP -----------------------------------------------------------------------------------------
+
+
+def test_a_request_state_continues_its_run_on_another_server(both: Replicas) -> None:
+    asked = ask_without_handshake(both.first)["result"]
+    for address, answer in ((both.second, {}), (both.first, {"answer": "here"})):
+        assert asked["resultType"] == "input_required"
+        (key,) = asked["inputRequests"]
+        response = {key: {"action": "accept", "content": answer}}
+        given = {"requestState": asked["requestState"], "inputResponses": response}
+        asked = ask_without_handshake(address, **given)["result"]
+    assert "deleted here" in asked["content"][0]["text"]
+
+
+def test_a_task_is_answered_by_every_server(both: Replicas) -> None:
+    client = Client(both.first)
+    params = {"name": "demo.wait", "arguments": {"seconds": 1}, "task": {"ttl": 60_000}}
+    task = messages(client.post(request("tools/call", params)))[-1]["result"]["task"]
+    there = elsewhere(client, both.second)
+    named = {"taskId": task["taskId"]}
+    assert body_of(there.post(request("tasks/get", named)))["result"]["status"] == "working"
+    result = messages(there.post(request("tasks/result", named)))[-1]["result"]
+    assert "waited" in result["content"][0]["text"]
+
+
+def test_a_run_is_a_resource_on_every_server(both: Replicas) -> None:
+    run, stream = start(both.first, "demo.count", {"to": 3})
+    list(stream)
+    client = Client(both.second)
+
+    def is_readable() -> bool:
+        read = messages(client.post(request("resources/read", {"uri": f"run://{run}"})))[-1]
+        return "1 2 3" in json.dumps(read)
+
+    wait_until(is_readable)
+
+
+def resume(client: Client, last: str) -> Any:
+    """Reconnect for the events after one, and return them."""
+    return (each for each in read_events(client.get(last)) if each.data)
+
+
+def test_a_stream_of_a_tool_call_continues_on_another_server(both: Replicas) -> None:
+    client = Client(both.first)
+    there = elsewhere(client, both.second)
+    with client.call("demo.wait", {"seconds": 2}, token="t", number=9) as response:
+        first = next(each for each in read_events(response) if each.data)
+        assert first.id is not None
+    rest = [each.message for each in resume(there, first.id)]
+    assert rest[-1]["id"] == 9
+    text = rest[-1]["result"]["content"][0]["text"]
+    assert "waiting" in text, "the result contains what was sent before"
+    assert "waited" in text
+    steps = [first.message, *rest[:-1]]
+    values = [each["params"]["progress"] for each in steps]
+    assert values == sorted(set(values)), "progress increases over both servers"
+    assert sum("waiting" in json.dumps(each) for each in steps) == 1, "nothing is repeated"
+    assert runs(both.first, "demo.wait")[0] == "complete", "the other server has not cancelled it"
+
+
+def test_a_question_stays_open_when_its_stream_moves(both: Replicas) -> None:
+    client = Client(both.first, capabilities=FORMS)
+    there = elsewhere(client, both.second)
+    with client.call("demo.delete", number=4) as response:
+        asked = next(each for each in read_events(response) if each.data)
+        assert asked.id is not None
+    stream = resume(there, asked.id)
+    for number in (1, 2):
+        answer = {"action": "accept", "content": {"answer": "there"} if number == 2 else {}}
+        to = asked.message["id"]
+        assert client.post({"jsonrpc": "2.0", "id": to, "result": answer}).status == 202
+        asked = next(stream)
+    assert "deleted there" in asked.message["result"]["content"][0]["text"]
+
+
+def test_a_stream_that_moved_is_cancelled_by_its_new_server(both: Replicas) -> None:
+    client = Client(both.first)
+    there = elsewhere(client, both.second)
+    with client.call("demo.wait", token="t", number=9) as response:
+        first = next(each for each in read_events(response) if each.data)
+        assert first.id is not None
+    with there.get(first.id):
+        assert client.notify("notifications/cancelled", {"requestId": 9}) == 202
+        wait_until(lambda: runs(both.first, "demo.wait")[0] == "cancelled")
+
+
+@pytest.mark.usefixtures("_own_tokens")
+def test_a_call_whose_server_was_killed_is_answered_by_another() -> None:
+    with replicas(token=create_token("bob", "--scope", "*")) as pair:
+        client = Client(pair.first, LATEST)
+        with client.call("demo.wait", token="t", number=5) as response:
+            first = next(each for each in read_events(response) if each.data)
+            assert first.id is not None
+            pair.servers[0].process.send_signal(signal.SIGKILL)
+        rest = [each.message for each in resume(elsewhere(client, pair.second), first.id)]
+        assert rest[-1]["id"] == 5
+        assert rest[-1]["result"]["isError"]
