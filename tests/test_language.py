@@ -27,6 +27,7 @@ DOCUMENTS = (
     "SECURITY.md",
     "CHANGELOG.md",
     "docs/architecture.md",
+    "docs/deployment.md",
     "docs/from-fastmcp.md",
     "docs/writing-an-activation.md",
 )

@@ -25,7 +25,7 @@ from arbor_databases import server as postgres
 from child_processes import clean_environment
 from network import ANSWER_S, REPOSITORY, Server, bearer
 
-__all__ = ("NGINX", "Address", "Replicas", "create_token", "nginx_proxy", "replicas", "round_robin")
+__all__ = ("Address", "Replicas", "create_token", "nginx_proxy", "replicas", "round_robin")
 
 #: The folder of daemons is not on the path of every user.
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")

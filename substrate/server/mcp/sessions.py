@@ -239,13 +239,19 @@ class HttpSession:
             await self.forward(message)
 
     def deliver_here(self, message: wire.Notification | wire.Response) -> bool:
-        """Deliver a message to the connection of its request. False if there is none here."""
+        """Deliver a message to the connection of its request.
+
+        False if there is none here, or if its client does not read it: then another server may
+        have taken over the request.
+        """
         for connection, view in list(self.connections.items()):
             if view.concerns(message):
+                streams = self._streams.values()
+                unread = any(s.connection is connection and s.peer is None for s in streams)
                 connection.receive(message)
                 if view.idle:
                     connection.wake()
-                return True
+                return not unread
         return False
 
     async def forward(self, message: wire.Notification | wire.Response) -> None:
