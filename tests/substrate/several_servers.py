@@ -78,15 +78,13 @@ def create_token(name: str, *flags: str) -> str:
 
 
 @contextmanager
-def replicas(
-    proxy: str = "round_robin", settings: dict[str, str] | None = None, token: str = ""
-) -> Iterator[Replicas]:
+def replicas(proxy: str = "round_robin", token: str = "") -> Iterator[Replicas]:
     """Run two servers and a proxy for the duration of the block."""
     database = postgres().new_database()
     with ExitStack() as stack:
         servers = []
         for _ in range(2):
-            server = Server("--database", postgres().url(database), auth="token", settings=settings)
+            server = Server("--database", postgres().url(database), auth="token")
             stack.callback(server.stop)
             servers.append(server)
         open_proxy = nginx_proxy if proxy == "nginx" else round_robin

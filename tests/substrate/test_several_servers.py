@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import re
 import signal
@@ -34,6 +35,7 @@ from mcp_network import (
     wait_until,
 )
 from network import REPOSITORY, Server
+from postgres_server import PostgresServer
 from several_servers import Address, Replicas, create_token, replicas
 from websockets.sync.client import connect
 
@@ -62,6 +64,12 @@ def proxied(request: pytest.FixtureRequest, token: str) -> Iterator[Replicas]:
 
 def session_at(address: Address, **options: Any) -> Client:
     return Client(address, **options)
+
+
+def status(response: http.client.HTTPResponse) -> int:
+    """Return the status of a response and close it."""
+    with response:
+        return response.status
 
 
 def elsewhere(client: Client, address: Address) -> Client:
@@ -142,7 +150,7 @@ def test_every_server_knows_a_session(both: Replicas) -> None:
     client = session_at(both.first)
     there = elsewhere(client, both.second)
     assert body_of(there.post(request("tools/list")))["result"]["tools"]
-    assert there.call("demo.echo", {"text": "x"}).status == 200
+    assert status(there.call("demo.echo", {"text": "x"})) == 200
 
 
 def test_a_session_keeps_its_revision_and_its_chosen_tools(both: Replicas) -> None:
@@ -160,11 +168,11 @@ def test_a_session_keeps_its_revision_and_its_chosen_tools(both: Replicas) -> No
 def test_what_a_client_sets_on_one_server_holds_on_the_others(both: Replicas) -> None:
     client = session_at(both.first)
     there = elsewhere(client, both.second)
-    assert there.call("demo.echo", {"text": "restored there"}).status == 200
+    assert status(there.call("demo.echo", {"text": "restored there"})) == 200
     level = request("logging/setLevel", {"level": "error"})
-    assert client.post(level).status == 200
+    assert status(client.post(level)) == 200
     uri = "run://1"
-    assert client.post(request("resources/subscribe", {"uri": uri})).status == 200
+    assert status(client.post(request("resources/subscribe", {"uri": uri}))) == 200
     row = f"SELECT level FROM mcp_sessions WHERE id = '{client.session}'"
     assert both.rows(row) == [(4,)]
     stored = (
@@ -172,21 +180,21 @@ def test_what_a_client_sets_on_one_server_holds_on_the_others(both: Replicas) ->
         f" WHERE session = '{client.session}'"
     )
     assert both.rows(stored) == [(uri,)]
-    assert there.post(request("resources/unsubscribe", {"uri": uri})).status == 200
-    wait_until(lambda: there.post(request("ping")).status == 200 and both.rows(stored) == [])
+    assert status(there.post(request("resources/unsubscribe", {"uri": uri}))) == 200
+    wait_until(lambda: status(there.post(request("ping"))) == 200 and both.rows(stored) == [])
     assert both.rows(row) == [(4,)], "the other server has not stored its earlier level again"
 
 
 def test_a_deleted_session_is_unknown_to_every_server(both: Replicas) -> None:
     client = session_at(both.first)
     there = elsewhere(client, both.second)
-    assert there.call("demo.echo", {"text": "x"}).status == 200
+    assert status(there.call("demo.echo", {"text": "x"})) == 200
     with there.get() as stream:
         assert stream.status == 200
         assert client.delete() == 204
         list(read_events(stream))  # the stream on the other server ends
-    assert there.call("demo.echo", {"text": "x"}).status == 404
-    assert client.call("demo.echo", {"text": "x"}).status == 404
+    assert status(there.call("demo.echo", {"text": "x"})) == 404
+    assert status(client.call("demo.echo", {"text": "x"})) == 404
     assert there.delete() == 404
     assert both.rows(f"SELECT * FROM mcp_sessions WHERE id = '{client.session}'") == []
 
@@ -198,9 +206,9 @@ def test_a_session_is_not_found_with_another_token(both: Replicas) -> None:
     for secret in (of_another, of_the_same):
         for address in (both.first, both.second):
             there = elsewhere(client, Address(address.port, secret))
-            assert there.post(request("tools/list")).status == 404
+            assert status(there.post(request("tools/list"))) == 404
             assert there.delete() == 404
-    assert elsewhere(client, both.second).post(request("tools/list")).status == 200
+    assert status(elsewhere(client, both.second).post(request("tools/list"))) == 200
 
 
 def test_a_revoked_token_ends_its_sessions_on_every_server(both: Replicas) -> None:
@@ -213,13 +221,13 @@ def test_a_revoked_token_ends_its_sessions_on_every_server(both: Replicas) -> No
         subprocess.run(command, cwd=REPOSITORY, env=clean_environment(), timeout=30, check=True)
         list(read_events(stream))
     for address in (first, second):
-        assert elsewhere(client, address).post(request("ping")).status == 401
+        assert status(elsewhere(client, address).post(request("ping"))) == 401
 
 
 def test_an_unused_session_expires(both: Replicas) -> None:
     client = session_at(both.first)
     both.rows(f"UPDATE mcp_sessions SET used_ms = used_ms - 3600001 WHERE id = '{client.session}'")
-    assert elsewhere(client, both.second).post(request("ping")).status == 404
+    assert status(elsewhere(client, both.second).post(request("ping"))) == 404
     session_at(both.second)
     assert both.rows(f"SELECT * FROM mcp_sessions WHERE id = '{client.session}'") == []
 
@@ -234,7 +242,7 @@ def test_a_client_that_declares_too_much_is_refused(both: Replicas) -> None:
 def test_an_invalid_session_id_is_unknown(both: Replicas) -> None:
     for wrong in ("x", "'; --", "a" * 5000, "\xff"):
         headers = {"Mcp-Session-Id": wrong, "Accept": BOTH}
-        assert both.first.request("POST", "/mcp", request("ping"), headers).status == 404
+        assert status(both.first.request("POST", "/mcp", request("ping"), headers)) == 404
 
 
 # --- requests of another server ------------------------------------------------------------------
@@ -263,7 +271,9 @@ def test_an_answer_reaches_the_server_that_asked(both: Replicas) -> None:
             assert asked["method"] == "elicitation/create"
             assert re.fullmatch(r"\d+\.\d+", asked["id"]), "unique on all servers"
             answer = {"action": "accept", "content": content}
-            assert there.post({"jsonrpc": "2.0", "id": asked["id"], "result": answer}).status == 202
+            assert (
+                status(there.post({"jsonrpc": "2.0", "id": asked["id"], "result": answer})) == 202
+            )
         assert "deleted here" in next(stream)["result"]["content"][0]["text"]
 
 
@@ -272,7 +282,7 @@ def test_a_refused_answer_reaches_the_server_that_asked(both: Replicas) -> None:
     with client.call("demo.delete", number=3) as response:
         stream = (each.message for each in read_events(response) if each.data)
         failed = {"jsonrpc": "2.0", "id": next(stream)["id"], "error": {"code": 1, "message": "no"}}
-        assert elsewhere(client, both.second).post(failed).status == 202
+        assert status(elsewhere(client, both.second).post(failed)) == 202
         assert next(stream)["result"]["isError"]
 
 
@@ -284,7 +294,7 @@ def test_a_message_of_another_token_reaches_no_request(both: Replicas) -> None:
         next(each for each in stream if each.data)
         there = elsewhere(client, stranger)
         message = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
-        assert there.post(message | {"params": {"requestId": 7}}).status == 404
+        assert status(there.post(message | {"params": {"requestId": 7}})) == 404
         assert "waited" in [each.data for each in stream if each.data][-1]
 
 
@@ -363,8 +373,8 @@ def test_a_session_survives_the_restart_of_its_server(token: str, proxy: str) ->
         assert both.servers[0].process.wait(15) == 0
         if proxy == "nginx":
             there = elsewhere(client, both.all)
-            assert {there.post(request("tools/list")).status for _ in range(6)} == {200}
-        assert elsewhere(client, both.second).post(request("tools/list")).status == 200
+            assert {status(there.post(request("tools/list"))) for _ in range(6)} == {200}
+        assert status(elsewhere(client, both.second).post(request("tools/list"))) == 200
 
 
 def test_a_server_does_not_start_without_its_database() -> None:
@@ -383,6 +393,29 @@ def test_a_server_does_not_start_without_its_database() -> None:
     assert done.returncode == 1
     assert "Cannot use the database of --database" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_sessions_in_memory_outlast_the_database_for_a_while(token: str) -> None:
+    database = PostgresServer()
+    try:
+        database.start()
+        name = database.new_database()
+        server = Server("--database", database.url(name), auth="token")
+        try:
+            client = session_at(Address(server.port, token))
+            database.stop()
+            assert status(client.call("demo.echo", {"text": "hi"})) == 200
+            level = request("logging/setLevel", {"level": "error"})
+            with client.post(level) as refused:
+                assert refused.status == 503
+                assert refused.headers["Retry-After"]
+            database.start()
+            assert status(client.post(level)) == 200
+            assert database.execute(name, "SELECT level FROM mcp_sessions") == [(4,)]
+        finally:
+            server.stop()
+    finally:
+        database.close()
 
 
 def test_a_server_has_as_many_connections_as_documented(both: Replicas) -> None:

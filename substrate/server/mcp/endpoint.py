@@ -97,9 +97,11 @@ class McpEndpoint:
                 response = await self._delete(headers_of(scope), scope["principal"], send)
             else:
                 response = send_wrong_method(send, "GET", "POST", "DELETE")
-        except (Busy, Failed) as error:  # of the database that stores sessions
-            response = send_json(send, 503, {"error": error.message}, [(b"retry-after", RETRY_S)])
-        remaining = await response
+            remaining = await response
+        except (Busy, Failed) as error:
+            # Of the database that stores sessions, before any part of the response was sent.
+            retry = [(b"retry-after", RETRY_S)]
+            remaining = send_json(send, 503, {"error": error.message}, retry)
         if remaining is not None:
             await remaining
 
@@ -199,10 +201,6 @@ class McpEndpoint:
             await _refuse(
                 post.send, 400, request_id, wire.INVALID_PARAMS, error.message, error.data
             )
-            return
-        except (Busy, Failed) as error:
-            retry = [(b"retry-after", RETRY_S)]
-            await send_json(post.send, 503, {"error": error.message}, retry)
             return
         if session is None:
             reason = (

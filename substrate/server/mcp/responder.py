@@ -24,6 +24,7 @@ from mcp_view.errors import (
 from mcp_view.protocol import McpConnection
 from mcp_view.server import McpServer
 from mcp_view.tool_sets import ToolSet
+from plexus.errors import PlexusError
 from plexus.principal import Principal
 from plexus.rpc import wire
 from substrate.driver import Connection
@@ -128,7 +129,7 @@ class Responder:
         connection = Connection(self._hub, view, post.principal)
         connection.receive(post.message)
         if session is not None and session.needs_save:
-            await session.save()
+            await _save(session, connection)
         if not view.idle:
             if session is not None:
                 session.connections[connection] = view
@@ -243,6 +244,15 @@ def missing_scope(error: ProtocolError | None) -> str | None:
         return None
     scope: str | None = error.data.get("scope")
     return scope
+
+
+async def _save(session: HttpSession, connection: Connection) -> None:
+    """Store what a message has changed. If that fails, nothing of the message stays in progress."""
+    try:
+        await session.save()
+    except PlexusError:
+        connection.lost()
+        raise
 
 
 async def _wait_briefly(view: McpConnection, connection: Connection) -> list[bytes]:
