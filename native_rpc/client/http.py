@@ -22,7 +22,14 @@ from urllib.parse import SplitResult
 import anyio
 from anyio.abc import ByteStream
 
-from native_rpc.client.limits import READ_BYTES, READING, ClientLimits, Signal, UnreadCounter
+from native_rpc.client.limits import (
+    READ_BYTES,
+    READING,
+    USER_AGENT,
+    ClientLimits,
+    Signal,
+    UnreadCounter,
+)
 from native_rpc.client.session import Exchange, Session
 from native_rpc.client.transport import retry_delays
 from native_rpc.errors import ConnectionLost, ProtocolError, error_of_reply
@@ -244,7 +251,12 @@ class HttpResponse:
 
     async def request(self, target: str, headers: list[tuple[str, str]], body: bytes) -> None:
         """Send the request and read the head of the response. Raises ConnectionLost."""
-        own = [("Host", self._host), ("Content-Length", str(len(body))), ("Connection", "close")]
+        own = [
+            ("Host", self._host),
+            ("User-Agent", USER_AGENT),
+            ("Content-Length", str(len(body))),
+            ("Connection", "close"),
+        ]
         request = self._h11.Request(method="POST", target=target, headers=own + headers)
         send = self._connection.send
         data = (send(request) or b"") + (send(self._h11.Data(data=body)) or b"")

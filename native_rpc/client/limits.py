@@ -8,8 +8,12 @@ from typing import Final
 import anyio
 
 from plexus.limits import KIB, MIB, Limits
+from plexus.version import __version__
 
-__all__ = ("READING", "READ_BYTES", "ClientLimits", "Signal", "UnreadCounter")
+__all__ = ("READING", "READ_BYTES", "USER_AGENT", "ClientLimits", "Signal", "UnreadCounter")
+
+#: The name and version of this client, by which servers show who has started a run.
+USER_AGENT: Final = f"substrate/{__version__}"
 
 #: Maximum bytes per read of a pipe or socket.
 READ_BYTES: Final = 64 * KIB

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
-from native_rpc.client.limits import READ_BYTES, READING, ClientLimits, UnreadCounter
+from native_rpc.client.limits import READ_BYTES, READING, USER_AGENT, ClientLimits, UnreadCounter
 from native_rpc.errors import ConnectionLost
 from plexus.errors import Denied
 from plexus.rpc import wire
@@ -142,6 +142,7 @@ class WebSocketPipe:
             socket = await connect(
                 url,
                 additional_headers=None if token is None else {"Authorization": f"Bearer {token}"},
+                user_agent_header=USER_AGENT,
                 # Do not connect to a local server through a proxy from the environment.
                 proxy=None,
                 compression=None,

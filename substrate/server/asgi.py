@@ -16,6 +16,7 @@ __all__ = (
     "Accept",
     "BodyTooBig",
     "Headers",
+    "client_name",
     "header",
     "headers_of",
     "parse_accept",
@@ -28,6 +29,9 @@ __all__ = (
     "send_too_big",
     "send_wrong_method",
 )
+
+#: Maximum characters of the name and version of a client.
+CLIENT_CHARS = 100
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -56,6 +60,16 @@ class Accept(NamedTuple):
 def header(scope: Scope, name: bytes) -> bytes:
     """Return the value of a header, or an empty value."""
     return next((value for key, value in scope["headers"] if key == name), b"")
+
+
+def client_name(scope: Scope) -> str | None:
+    """Return the name and version of a client from its User-Agent; None without one.
+
+    Every browser calls itself by the names of others, so all of them are `browser`.
+    """
+    agent = header(scope, b"user-agent").decode("ascii", "replace").split(" ", 1)[0]
+    printable = "".join(filter(str.isprintable, agent))[:CLIENT_CHARS]
+    return "browser" if printable.startswith("Mozilla/") else printable or None
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:

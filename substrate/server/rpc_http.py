@@ -27,6 +27,7 @@ from substrate.security.credential_watch import CredentialWatch
 from substrate.server.asgi import (
     BodyTooBig,
     Headers,
+    client_name,
     header,
     headers_of,
     parse_accept,
@@ -80,15 +81,14 @@ class RpcEndpoint:
             return
         message = wire.decode(body, limits)
         if accept.stream and not isinstance(message, wire.Invalid):
-            await self._stream(message, scope["credential"], receive, send)
+            await self._stream(message, scope, receive, send)
         else:
-            await self._once(message, scope["credential"], receive, send)
+            await self._once(message, scope, receive, send)
 
-    async def _once(
-        self, message: Posted, credential: Credential, receive: Receive, send: Send
-    ) -> None:
+    async def _once(self, message: Posted, scope: Scope, receive: Receive, send: Send) -> None:
+        credential: Credential = scope["credential"]
         view = NativeConnection(MESSAGES, self._hub.limits, self._hub.new_id, buffered=True)
-        connection = Connection(self._hub, view, credential.principal)
+        connection = Connection(self._hub, view, credential.principal, client=client_name(scope))
         async with Peer(receive, connection, self._credentials, credential) as peer:
             connection.receive(message)
             frames = connection.collect()
@@ -108,11 +108,10 @@ class RpcEndpoint:
             else:
                 await send_empty(send, 202)
 
-    async def _stream(
-        self, message: Posted, credential: Credential, receive: Receive, send: Send
-    ) -> None:
+    async def _stream(self, message: Posted, scope: Scope, receive: Receive, send: Send) -> None:
+        credential: Credential = scope["credential"]
         view = NativeConnection(EVENT_STREAM, self._hub.limits, self._hub.new_id, resumable=True)
-        connection = Connection(self._hub, view, credential.principal)
+        connection = Connection(self._hub, view, credential.principal, client=client_name(scope))
         async with Peer(receive, connection, self._credentials, credential, resumable=True) as peer:
             connection.receive(message)
             if view.idle and not connection.unsent:

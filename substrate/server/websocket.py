@@ -23,6 +23,7 @@ from plexus.runtime.hub import Plexus
 from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
+from substrate.server.asgi import client_name
 from substrate.server.peers import LAST_WRITE_S, StallTimeout
 from substrate.server.shutdown import OpenStreams
 
@@ -82,7 +83,7 @@ class MessageSocket:
             reason = str(error)[:CLOSE_REASON_CHARS]
             await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
             return
-        connection = Connection(self._hub, view, principal)
+        connection = Connection(self._hub, view, principal, client=client_name(scope))
         socket = _RevocableSocket(connection)
         self._open.add(connection)
         self._credentials.add(credential, socket)
