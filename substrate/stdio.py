@@ -81,6 +81,9 @@ class StdioServer(LineServer):
         await self._hub.runs.wait_idle(self._eof_grace_s)
 
     async def _end_calls(self, why: str) -> None:
+        if (stored := self._hub.runs.stored) is not None:
+            # Its client did not start those that were restarted here.
+            await stored.hand_over(only_restarted=True)
         await self._hub.close(reason=f"{why}; the server is stopping")
 
 

@@ -296,6 +296,8 @@ def _stopped(run: LocalRun) -> Terminal:
         return ErrorEvent(
             "deadline", f"{run.method}: {run.cancel_reason}", {"limit_s": run.expired_after}
         )
+    if run.is_moving:
+        return ErrorEvent("moved", f"{run.cancel_reason}", {"run": run.id})
     return Cancelled(run.cancel_reason)
 
 

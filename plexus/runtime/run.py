@@ -280,6 +280,7 @@ class LocalRun(Run):
         "checkpoint",
         "deadline",
         "epoch",
+        "is_moving",
         "recorder",
         "task",
     )
@@ -311,6 +312,8 @@ class LocalRun(Run):
         self.checkpoint: bytes | None = None
         #: How often it was restarted after its process was lost.
         self.epoch = 0
+        #: Whether it is stopped here because another process continues it.
+        self.is_moving = False
 
     @property
     def state(self) -> str:
@@ -376,6 +379,12 @@ class LocalRun(Run):
         was_running = self.terminal is None
         self.cancel(reason)
         return was_running
+
+    def move(self, reason: str) -> None:
+        """Stop the run here, because another process continues it."""
+        if self.terminal is None and self.cancel_reason is None:
+            self.is_moving = True
+            self.cancel(reason)
 
     def expire(self, limit_s: float) -> None:
         """Cancel the run because it timed out."""

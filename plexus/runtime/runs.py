@@ -22,7 +22,7 @@ import os
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.shares import FairCache, FairPool
 
 if TYPE_CHECKING:  # only a process that reads the run store imports it
-    from plexus.runtime.stored_run import StoredRuns
+    from plexus.runtime.stored_run import StoredRun, StoredRuns
 
 __all__ = (
     "CallRefused",
@@ -244,12 +244,21 @@ class Runs:
     def list_for(self, principal: Principal) -> list[Run]:
         """Return this principal's runs, including those of other processes, newest first."""
         self._evict_expired(time.monotonic())
-        known: list[Run] = [*self._running.values()]
-        if self.stored is not None:
-            known += self.stored.all()
-        mine = [run for run in known if run.principal == principal]
+        mine: list[Run] = [run for run in self._running.values() if run.principal == principal]
         mine += self._finished.of(principal.name) + self._finished_control.of(principal.name)
+        if self.stored is not None:
+            mine += self._only_stored(self.stored, principal, {run.id for run in mine})
         return sorted(mine, key=lambda run: run.started_at, reverse=True)
+
+    def forget(self, run: LocalRun) -> None:
+        """Forget a run that has ended here and continues in another process."""
+        self._finished.discard(run.id)
+        self._finished_control.discard(run.id)
+        if run.key is not None and self._by_key.get((run.principal, run.key)) is run:
+            self._forget_key(run)
+        if run.id in self._kept:
+            del self._kept[run.id]
+            self._promises.release(run.principal.name)
 
     def running(self) -> list[LocalRun]:
         """Return every run of this process that is in progress."""
@@ -257,10 +266,17 @@ class Runs:
 
     def list_active(self, principal: Principal) -> list[Run]:
         """Return this principal's runs in progress, including those of other processes."""
-        known: list[Run] = [*self._running.values()]
+        mine: list[Run] = [run for run in self._running.values() if run.principal == principal]
         if self.stored is not None:
-            known += [run for run in self.stored.all() if run.terminal is None]
-        return [run for run in known if run.principal == principal]
+            others = self._only_stored(self.stored, principal, self._running.keys())
+            mine += [run for run in others if run.terminal is None]
+        return mine
+
+    def _only_stored(
+        self, stored: StoredRuns, principal: Principal, local: Collection[int]
+    ) -> list[StoredRun]:
+        """Return this principal's stored runs, without those that are restarted here."""
+        return [run for run in stored.all() if run.principal == principal and run.id not in local]
 
     def counts(self) -> dict[str, int]:
         """Return the number of runs in each state, and of those that ended since the start."""

@@ -147,6 +147,12 @@ class StoredRuns(Protocol):
     def watch(self, listener: Callable[[], None]) -> AbstractContextManager[None]:
         """Keep the runs of other processes up to date and call `listener` after changes."""
 
+    async def hand_over(self, *, only_restarted: bool = False) -> None:
+        """Stop the runs that another process can restart, and release them for it.
+
+        `only_restarted` excludes those that were started in this process.
+        """
+
     def close_runs(self) -> None:
         """End all loaded runs because this process stops; the runs themselves continue."""
 

@@ -7,6 +7,7 @@ the event loop is busy. Times are those of the monotonic clock; the database con
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,6 +67,7 @@ class Flush:
     """What is written in one transaction."""
 
     __slots__ = (
+        "_checkpoints",
         "_chunks",
         "_encoded",
         "_groups",
@@ -75,6 +77,7 @@ class Flush:
         "ended",
         "offset",
         "size",
+        "waiting",
     )
 
     def __init__(self, offset: float) -> None:
@@ -85,6 +88,9 @@ class Flush:
         self._updates: list[tuple[Any, ...]] = []
         self._chunks: list[tuple[int, int, Segment]] = []
         self._encoded: list[tuple[Any, ...]] | None = None
+        #: Checkpoints, and what waits until they are written.
+        self._checkpoints: list[tuple[str, int, int]] = []
+        self.waiting: list[tuple[RunEntry, list[asyncio.Future[None]]]] = []
         #: Question rows; None for one that was closed, and a request of None for all of a run.
         self._questions: list[tuple[int, str | None, tuple[str, int] | None]] = []
         #: Bytes of the items.
@@ -172,6 +178,13 @@ class Flush:
         """Add a question that was opened, or closed if there is no row."""
         self._questions.append((run, request, row))
 
+    def add_checkpoints(self, entry: RunEntry) -> None:
+        """Add the newest checkpoint of a run, and what waits for it and those before."""
+        checkpoints, entry.checkpoints = entry.checkpoints, None
+        if checkpoints is not None:
+            self._checkpoints.append((checkpoints[-1][0].decode(), entry.run.id, entry.epoch))
+            self.waiting.append((entry, [written for _, written in checkpoints]))
+
     def close_questions(self, run: int) -> None:
         """Close all questions of a run."""
         self._questions.append((run, None, None))
@@ -190,6 +203,11 @@ class Flush:
         fenced: set[int] = set()
         if self._updates:
             fenced = self._write_updates(tx)
+        if self._checkpoints:
+            tx.many(
+                f"UPDATE runs SET checkpoint = ? WHERE id = ? AND epoch = ? AND state < {ENDED}",
+                self._checkpoints,
+            )
         for run, request, row in self._questions:
             _write_question(tx, run, request, row)
         return fenced
@@ -198,7 +216,7 @@ class Flush:
         rows, groups = json_rows(tx.dialect), json_rows(tx.dialect)
         columns = (
             "CAST(r.value ->> 1 AS BIGINT), g.value ->> 1, g.value ->> 2, g.value ->> 3,"
-            " g.value ->> 4, g.value ->> 5, g.value ->> 6,"
+            " g.value ->> 4, g.value ->> 5, g.value ->> 6, g.value ->> 7,"
             " CAST((CAST(r.value ->> 2 AS DOUBLE PRECISION) + ?) * 1000 AS BIGINT),"
             " CAST((CAST(r.value ->> 3 AS DOUBLE PRECISION) + ?) * 1000 AS BIGINT),"
             " CAST(r.value ->> 4 AS INTEGER), r.value ->> 5, CAST(r.value ->> 6 AS BIGINT),"
@@ -211,8 +229,8 @@ class Flush:
         )
         own = "?, ?, ?, ?, ?" if tx.dialect == "sqlite" else "?, ?::bigint, ?::bigint, ?, ?"
         tx.run(
-            "INSERT INTO runs (id, method, scope, principal, client, recorded, restart, started_ms,"
-            " ended_ms, state, outcome, exit_code, last_seq, bytes, parent, kept_until,"
+            "INSERT INTO runs (id, method, scope, principal, client, recorded, restart, scopes,"
+            " started_ms, ended_ms, state, outcome, exit_code, last_seq, bytes, parent, kept_until,"
             " retention_s, run_key, arguments, summary, items, project, process, pid, host,"
             " agent_session, epoch, cancel_requested, pinned, indexed)"
             f" SELECT {columns}, {own}, 0, 0, 0, 0"

@@ -18,7 +18,7 @@ from plexus.errors import PlexusError
 from plexus.principal import Principal
 from plexus.registry.lazy import resolve
 from plexus.runtime.hub import Plexus
-from plexus.runtime.run import Run
+from plexus.runtime.run import LocalRun, Run
 
 if TYPE_CHECKING:  # imported when the store is opened
     from plexus.runtime.stored_run import StoredRun
@@ -33,6 +33,8 @@ logger = logging.getLogger("substrate.run_store")
 CREATE_STORE: Final = "substrate.run_store.store:create_store"
 #: Seconds after the first run has started until the store is opened. Most runs have answered then.
 DELAY_S: Final = 0.05
+#: Seconds after its start until a server opens the store.
+START_S: Final = 1.0
 #: Seconds before opening is tried again after a failure.
 RETRY_S: Final = 10.0
 
@@ -67,6 +69,8 @@ class LazyRunStore:
         if run.purpose != "work":
             return
         self._early.append((run, arguments))
+        if isinstance(run, LocalRun):
+            run.recorder = self
         run.log.on_trim = self._create
         if self._timer is None:
             self._timer = self._loop.call_later(DELAY_S, self._open_soon)
@@ -81,7 +85,20 @@ class LazyRunStore:
         early, self._early = self._early, []
         for run, arguments in early:
             run.log.on_trim = None
+            if isinstance(run, LocalRun):
+                run.recorder = None
             self._store.recorder.adopt(run, arguments)
+
+    async def checkpoint(self, run: LocalRun, value: bytes) -> None:
+        """Store a checkpoint of a run that started before the store existed. Raises PlexusError."""
+        store = await self.opened()
+        if run.recorder is not None:
+            await store.recorder.checkpoint(run, value)
+
+    def open_later(self) -> None:
+        """Open the store when this process has started, to take over runs that were released."""
+        if self._stop is not None and self._timer is None and self._opening is None:
+            self._timer = self._loop.call_later(START_S, self._open_soon)
 
     def _open_soon(self) -> None:
         self._timer = None
@@ -172,6 +189,11 @@ class LazyRunStore:
         self._open_soon()
         with self._store.loaded.watch(listener):
             yield
+
+    async def hand_over(self, *, only_restarted: bool = False) -> None:
+        """Stop the runs that another process can restart, and release them for it."""
+        if self._store is not None:
+            await self._store.hand_over(only_restarted=only_restarted)
 
     def close_runs(self) -> None:
         """End all loaded runs because this process stops."""

@@ -27,13 +27,13 @@ from substrate.run_store.schema import ENDED, STATE_NUMBERS
 __all__ = (
     "LEASE_S",
     "RENEW_S",
-    "Claim",
+    "UNOWNED",
+    "Kept",
     "Process",
     "ProcessMonitor",
-    "claim_runs",
     "database_ms",
     "end_orphans",
-    "end_unclaimed",
+    "end_run",
     "is_watched",
     "other_processes",
     "release_process",
@@ -64,30 +64,19 @@ class Process(NamedTuple):
     host: str
     pid: int
     start_ticks: int | None
-    #: Whether its lease has expired, by the clock of the database.
-    expired: bool
+    #: Seconds until its lease expires, by the clock of the database; negative if it has expired.
+    left_s: float
+
+    @property
+    def expired(self) -> bool:
+        """Whether its lease has expired."""
+        return self.left_s < 0
 
     def is_dead(self, host: str) -> bool:
         """Return whether it has ended, as seen from this host."""
         if self.host == host:
             return not is_running(self.pid, self.start_ticks)
         return self.expired
-
-
-class Claim(NamedTuple):
-    """A run that this process restarts."""
-
-    run: int
-    method: str
-    principal: str
-    arguments: str
-    epoch: int
-    last_seq: int
-    started_ms: int
-    parent: int | None
-    key: str | None
-    restart: str
-    checkpoint: str | None
 
 
 def database_ms(tx: Transaction) -> int:
@@ -105,20 +94,35 @@ def renew_lease(
     identity: tuple[str, int, int | None, str, str],
     *,
     watching: bool,
-) -> None:
-    """Write the row of a process: host, pid, start time, project and version."""
+) -> bool:
+    """Write the row of a process: host, pid, start time, project and version.
+
+    Returns whether it had one. If not, others may have taken over its runs.
+    """
+    until = database_ms(tx) + round(LEASE_S * 1000)
+    if tx.run(
+        "UPDATE processes SET watching = ?, lease_until = ? WHERE id = ?",
+        (int(watching), until, process),
+    ):
+        return True
     tx.run(
         "INSERT INTO processes (id, host, pid, start_ticks, project, version, watching,"
-        " lease_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (id) DO UPDATE SET watching = excluded.watching,"
-        " lease_until = excluded.lease_until",
-        (process, *identity, int(watching), database_ms(tx) + round(LEASE_S * 1000)),
+        " lease_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (process, *identity, int(watching), until),
     )
+    return False
 
 
 def release_process(tx: Transaction, process: int) -> None:
-    """Remove the row of a process that has no runs in progress."""
-    tx.run("DELETE FROM processes WHERE id = ?", (process,))
+    """Remove the row of a process.
+
+    If it has runs in progress, the row stays, and others end those runs when the process has ended.
+    """
+    tx.run(
+        "DELETE FROM processes WHERE id = ? AND NOT EXISTS"
+        f" (SELECT 1 FROM runs WHERE process = ? AND state < {ENDED})",
+        (process, process),
+    )
     tx.run("DELETE FROM run_requests WHERE requester = ? OR process = ?", (process, process))
 
 
@@ -129,7 +133,8 @@ def other_processes(tx: Transaction, process: int) -> list[Process]:
         "SELECT id, host, pid, start_ticks, lease_until FROM processes WHERE id <> ?", (process,)
     )
     return [
-        Process(number, host, pid, ticks, until < now) for number, host, pid, ticks, until in rows
+        Process(number, host, pid, ticks, (until - now) / 1000)
+        for number, host, pid, ticks, until in rows
     ]
 
 
@@ -166,7 +171,7 @@ def end_orphans(tx: Transaction, dead: Process, host: str, kept: Kept) -> int:
             _release(tx, run, epoch)
         else:
             terminal = Cancelled("cancelled by request") if cancel_requested else lost
-            _end(tx, run, last_seq, epoch, terminal, partial(kept, method))
+            end_run(tx, run, last_seq, epoch, terminal, partial(kept, method))
     release_process(tx, dead.id)
     return len(rows)
 
@@ -197,7 +202,7 @@ def _release(tx: Transaction, run: int, epoch: int) -> bool:
     )
 
 
-def _end(
+def end_run(
     tx: Transaction,
     run: int,
     last_seq: int,
@@ -205,6 +210,7 @@ def _end(
     terminal: Terminal,
     kept_ms: Callable[[str], int],
 ) -> None:
+    """End a run in place of its process, with a higher epoch. `kept_ms` is by the outcome."""
     now = database_ms(tx)
     codec, content = encode_chunk([(0, now)], [wire.encode_event(terminal)])
     tx.run("DELETE FROM run_questions WHERE run = ?", (run,))
@@ -227,33 +233,6 @@ def _end(
             run,
         ),
     )
-
-
-def claim_runs(tx: Transaction, process: int, methods: Iterable[str]) -> list[Claim]:
-    """Take over the released runs of these methods."""
-    waiting = tx.all(
-        "SELECT id, method, principal, arguments, epoch, last_seq, started_ms, parent, run_key,"
-        f" restart, checkpoint FROM runs WHERE process = ? AND state < {ENDED}",
-        (UNOWNED,),
-    )
-    known = set(methods)
-    claims = [Claim(*row) for row in waiting if row[1] in known]
-    for claim in claims:
-        tx.run("UPDATE runs SET process = ?, kept_until = NULL WHERE id = ?", (process, claim.run))
-    return claims
-
-
-def end_unclaimed(tx: Transaction, kept: Kept) -> int:
-    """End released runs that no process has restarted in time. Returns their number."""
-    rows = tx.all(
-        "SELECT id, method, last_seq, epoch FROM runs"
-        f" WHERE process = ? AND state < {ENDED} AND kept_until < ?",
-        (UNOWNED, database_ms(tx)),
-    )
-    for run, method, last_seq, epoch in rows:
-        lost = ErrorEvent("owner_lost", "The process of this run has ended, and no other has it.")
-        _end(tx, run, last_seq, epoch, lost, partial(kept, method))
-    return len(rows)
 
 
 # --- processes of this machine --------------------------------------------------------------------

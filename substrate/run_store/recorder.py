@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from plexus.errors import PlexusError
+from plexus.errors import Failed, PlexusError
 from plexus.events import Complete, Result, outcome_of
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
@@ -45,12 +45,16 @@ UNWATCHED_S: Final = 0.05
 RETRY_S: Final = 1.0
 #: Seconds that readers wait for the items of this process to be written.
 FLUSHED_S: Final = 2.0
+#: Seconds that a method waits for its checkpoint: a database can restart in that time.
+CHECKPOINT_S: Final = 60.0
 #: Maximum bytes of items that wait to be written. 100,000 small events are 8 MB.
 MAX_BUFFERED: Final = 16 * 1024 * 1024
 #: Maximum number of ended runs that wait to be written.
 MAX_ENDED: Final = 20_000
 #: Maximum size of the items of a run that are stored in its row.
 INLINE_BYTES: Final = 4096
+#: Why a run stops here that has another owner by now.
+TAKEN: Final = "another process has taken over this run, or ended it"
 #: Types whose values cannot change after the call, so that they can be described later.
 IMMUTABLE: Final = frozenset({str, int, float, bool, bytes, type(None)})
 #: Events that end a run successfully and have no exit code.
@@ -60,9 +64,17 @@ SUCCESSES: Final = (Result, Complete)
 class Group:
     """What the runs of one method, principal and client have in common."""
 
-    __slots__ = ("hidden", "method", "mode", "number", "row", "secret_names")
+    __slots__ = ("hidden", "method", "mode", "number", "restart", "row", "secret_names")
 
-    def __init__(self, number: int, spec: MethodSpec | None, run: Run, mode: str) -> None:
+    def __init__(
+        self,
+        number: int,
+        spec: MethodSpec | None,
+        run: Run,
+        mode: str,
+        *,
+        may_restart: bool = False,
+    ) -> None:
         self.number = number
         self.method = run.method
         self.mode = mode
@@ -70,8 +82,19 @@ class Group:
         #: The argument that the hub has added, which is not one of the caller's.
         self.hidden = None if spec is None else spec.principal_name
         scope = run.method.partition(".")[0] if spec is None else spec.scope
-        restart = "never" if spec is None else spec.restart
-        self.row = [number, run.method, scope, run.principal.name, run.client or "", mode, restart]
+        #: Whether its runs can be restarted, as the method declares it.
+        self.restart = "never" if spec is None or mode != "all" else spec.restart
+        scopes = run.principal.scopes
+        self.row = [
+            number,
+            run.method,
+            scope,
+            run.principal.name,
+            run.client or "",
+            mode,
+            self.restart if may_restart else "never",
+            None if scopes is None or not may_restart else " ".join(sorted(scopes)),
+        ]
 
 
 class RunEntry(Reader):
@@ -80,10 +103,12 @@ class RunEntry(Reader):
     __slots__ = (
         "_recorder",
         "arguments",
+        "checkpoints",
         "described",
         "epoch",
         "fenced",
         "group",
+        "held",
         "inserted",
         "questions",
         "retention_s",
@@ -110,6 +135,10 @@ class RunEntry(Reader):
         self.epoch = run.epoch
         #: Whether another process has ended or taken over the run.
         self.fenced = False
+        #: Whether nothing of it is written for now, because it may be handed over.
+        self.held = False
+        #: Checkpoints that are not written yet, and what waits for each; None if there are none.
+        self.checkpoints: list[tuple[bytes, asyncio.Future[None]]] | None = None
         #: Numbers of questions that were opened or closed; None if there are none.
         self.questions: set[str] | None = None
 
@@ -151,14 +180,30 @@ class RunEntry(Reader):
     def describe(self) -> tuple[str, str]:
         """Return the redacted arguments and the summary."""
         if self.described is None:
-            arguments = self.arguments or {}
-            group = self.group
-            if group.hidden is not None:
-                arguments = {k: v for k, v in arguments.items() if k != group.hidden}
+            arguments, group = self._own_arguments(), self.group
             self.described = describe_call(group.method, arguments, group.secret_names)
             self.arguments = None
             self.run.summary = self.described[1]
         return self.described
+
+    def _own_arguments(self) -> Mapping[str, Any]:
+        """Return the arguments that are the caller's."""
+        arguments, hidden = self.arguments or {}, self.group.hidden
+        return arguments if hidden is None else {k: arguments[k] for k in arguments if k != hidden}
+
+    def find_obstacle(self) -> str | None:
+        """Return why this run of a method that can be restarted cannot; None if it can."""
+        if isinstance(self.run, LocalRun) and self.run.caller is not None:
+            return "the environment of its caller is not stored"
+        if self.run.parent is not None:
+            return "the run that called it is not restarted with it"
+        if self.group.secret_names:
+            return "its secret arguments are not stored"
+        try:
+            exact = wire.encode(self._own_arguments()).decode()
+        except TypeError:
+            return "its arguments have no JSON form"
+        return None if self.describe()[0] == exact else "its arguments are not stored completely"
 
 
 def _number(mark: tuple[int, float]) -> int:
@@ -190,6 +235,10 @@ class Recorder:
         self._ended: list[RunEntry] = []
         self._changed: set[RunEntry] = set()
         self._groups: dict[tuple[str, str, str | None], Group | None] = {}
+        #: Groups of runs that can be restarted: these keep the scopes of their callers too.
+        self._restartable: dict[tuple[int, frozenset[str] | None], Group] = {}
+        #: Stored bytes of the runs that are being restarted.
+        self.claimed: dict[int, int] = {}
         #: Bytes of items that were collected and not written yet.
         self.buffered = 0
         self._lost_runs = 0
@@ -198,6 +247,8 @@ class Recorder:
         self._last_flush = 0.0
         self._task: asyncio.Task[None] | None = None
         self._failing = False
+        #: Why the last flush failed; empty if it did not.
+        self._error = ""
         self._closed = False
         #: Waiters for everything that was recorded until now to be written.
         self._waiters: list[asyncio.Future[None]] = []
@@ -228,6 +279,8 @@ class Recorder:
         if group is None or not isinstance(run, LocalRun):
             return
         entry = RunEntry(self, run, group, arguments)
+        if group.restart != "never":
+            self._prepare_restart(entry, run)
         for value in arguments.values():
             if value.__class__ not in IMMUTABLE:
                 entry.describe()  # the method may change its arguments
@@ -238,6 +291,27 @@ class Recorder:
         log.dropped = self._dropped
         self._changed.add(entry)
         self.schedule()
+
+    def _prepare_restart(self, entry: RunEntry, run: LocalRun) -> None:
+        """Record what a restart of this run needs, or that it has happened."""
+        if run.epoch:
+            entry.inserted = True
+            entry.size = self.claimed.get(run.id, 0)
+            run.recorder = self
+            return
+        obstacle = entry.find_obstacle()
+        if obstacle is not None:
+            logger.debug("run %d of %s cannot be restarted: %s", run.id, run.method, obstacle)
+            return
+        key = (entry.group.number, run.principal.scopes)
+        group = self._restartable.get(key)
+        if group is None:
+            spec = self._hub.find_method(run.method)
+            number = -1 - len(self._restartable)
+            group = Group(number, spec, run, entry.group.mode, may_restart=True)
+            self._restartable[key] = group
+        entry.group = group
+        run.recorder = self
 
     def adopt(self, run: Run, arguments: Mapping[str, Any]) -> None:
         """Record a run that started before the recorder; it may have ended."""
@@ -251,6 +325,7 @@ class Recorder:
             return None
         if len(self._groups) > MAX_ENDED:  # clients with endless names
             self._groups.clear()
+            self._restartable.clear()
         spec = self._hub.find_method(run.method)
         mode = self._record.mode(run.method, None if spec is None else spec.record)
         is_recorded = run.purpose == "work" and mode != "off"
@@ -261,6 +336,11 @@ class Recorder:
     def _on_end(self, run: Run) -> None:
         entry = self.active.pop(run.id, None)
         if entry is not None:
+            if entry.fenced or entry.held:
+                assert isinstance(run, LocalRun), "only runs of this process are recorded"
+                self._hub.runs.forget(run)  # it continues elsewhere
+            if entry.held:
+                return
             if len(self._ended) >= MAX_ENDED:
                 self._lost_runs += 1
                 return
@@ -331,8 +411,12 @@ class Recorder:
             entry.collect()
             if not entry.fenced:
                 self._add_ended(flush, entry)
+            flush.add_checkpoints(entry)
         for entry in changed:
+            if entry.held:
+                continue
             entry.collect()
+            flush.add_checkpoints(entry)
             if not entry.fenced:
                 self._add_active(flush, entry)
             if entry.log.last == entry.seq and entry not in entry.log.waiting_readers:
@@ -391,6 +475,7 @@ class Recorder:
                 if self._closed:
                     logger.warning("the last items were not recorded: %s", error.message)
                     return
+                self._error = error.message
                 if not self._failing:
                     self._failing = True
                     logger.warning("runs are not recorded: %s", error.message)
@@ -402,12 +487,23 @@ class Recorder:
                 "runs are recorded again%s",
                 "; the history of some has gaps" if self._lost_runs else "",
             )
-            self._failing, self._lost_runs = False, 0
+            self._failing, self._lost_runs, self._error = False, 0, ""
+        self._on_flushed(flush, fenced)
+
+    def _on_flushed(self, flush: Flush, fenced: Collection[int]) -> None:
         for number in fenced:
             entry = self.active.get(number)
             if entry is not None:
                 entry.fenced = True
-                entry.run.cancel("another process has taken over this run, or ended it")
+                entry.run.cancel(TAKEN)
+        for entry, waiters in flush.waiting:
+            for waiter in waiters:
+                if waiter.done():
+                    continue
+                if entry.fenced:
+                    waiter.set_exception(Failed(TAKEN, code="owner_lost"))
+                else:
+                    waiter.set_result(None)
 
     def _on_written(self, task: asyncio.Task[None]) -> None:
         self._task = None
@@ -437,10 +533,66 @@ class Recorder:
         # Readers see what is stored so far if the store cannot write.
         await asyncio.wait([waiter], timeout=FLUSHED_S)
 
+    async def checkpoint(self, run: LocalRun, value: bytes) -> None:
+        """Store a checkpoint; return when it and all items before it are durable.
+
+        Raises Failed if that takes too long, or if another process has taken over the run.
+        """
+        entry = self.active.get(run.id)
+        if entry is None:
+            return  # it has ended
+        if entry.fenced:
+            raise Failed(TAKEN, code="owner_lost")
+        written: asyncio.Future[None] = self._loop.create_future()
+        if entry.checkpoints is None:
+            entry.checkpoints = []
+        entry.checkpoints.append((value, written))
+        self._changed.add(entry)
+        self.schedule(urgent=True)
+        try:
+            async with asyncio.timeout(CHECKPOINT_S):
+                await written
+        except TimeoutError:
+            reason = f"The checkpoint was not stored within {CHECKPOINT_S:g} s"
+            raise Failed(
+                f"{reason}: {self._error}." if self._error else f"{reason}.",
+                code="checkpoint_not_stored",
+            ) from None
+
+    # --- runs that move -----------------------------------------------------------------------
+
+    def hold(self, *, only_restarted: bool) -> list[RunEntry]:
+        """Write nothing more of the runs that another process can restart. Returns them.
+
+        `only_restarted` excludes those that were started in this process.
+        """
+        found = [
+            entry
+            for entry in self.active.values()
+            if isinstance(entry.run, LocalRun)
+            and entry.run.recorder is self
+            and entry.inserted
+            and not entry.fenced
+            and entry.run.cancel_reason is None
+            and (entry.epoch or not only_restarted)
+        ]
+        for entry in found:
+            entry.held = True
+        return found
+
+    def unhold(self, entry: RunEntry) -> None:
+        """Record a run again that was held."""
+        entry.held = False
+        if entry.run.terminal is None:
+            self._changed.add(entry)
+        else:
+            self._ended.append(entry)
+        self.schedule(urgent=True)
+
     def mark_changed(self, run_id: int) -> None:
         """Record the state of a run again at the next tick."""
         entry = self.active.get(run_id)
-        if entry is not None:
+        if entry is not None and not entry.fenced:
             self._changed.add(entry)
             self.schedule(urgent=True)
 
@@ -456,7 +608,7 @@ class Recorder:
                 if self._task is not None:
                     await asyncio.wait([self._task])
                 if (flush := self._prepare()) is not None:
-                    await self._write(flush)
+                    self._on_flushed(flush, await self._write(flush))
         except (TimeoutError, PlexusError) as error:
             logger.warning("the last items were not recorded: %s", error)
         self._closed = True

@@ -21,16 +21,19 @@ from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
 from plexus.runtime.stored_events import READING, read_event
 from plexus.storage.engine import Engine, Transaction
+from substrate.run_store.leases import UNOWNED, Kept
 from substrate.run_store.queries import Request
+from substrate.run_store.restarts import end_unclaimed
 from substrate.run_store.schema import ENDED
 
 __all__ = ("Requests", "read_results")
 
 logger = logging.getLogger("substrate.run_store")
 
+CANCEL: Final = "plexus.cancel"
 #: Methods that another process may request.
 ALLOWED: Final = frozenset(
-    {"plexus.cancel", "plexus.respond", "plexus.keep", "plexus.release", "approvals.respond"}
+    {CANCEL, "plexus.respond", "plexus.keep", "plexus.release", "approvals.respond"}
 )
 #: Seconds until a request fails.
 REPLY_S: Final = 10.0
@@ -44,12 +47,18 @@ class Requests:
     """The requests of this process, and those that it serves."""
 
     def __init__(
-        self, hub: Plexus, process: int, notify: Callable[[int], None], new_id: Callable[[], int]
+        self,
+        hub: Plexus,
+        process: int,
+        notify: Callable[[int], None],
+        new_id: Callable[[], int],
+        kept: Kept,
     ) -> None:
         self._hub = hub
         self._process = process
-        #: Wakes a process.
+        #: Wakes a process; all of them if it is `UNOWNED`.
         self._notify = notify
+        self._kept = kept
         self._new_id = new_id
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._serving: dict[int, asyncio.Task[None]] = {}
@@ -68,10 +77,10 @@ class Requests:
         self._waiting[number] = answer
         body = wire.encode(params).decode()
         try:
-            owner = await engine.write(
-                lambda tx: _insert(tx, number, run, self._process, method, body)
-            )
+            owner = await engine.write(lambda tx: self._insert(tx, number, run, method, body))
             self._notify(owner)
+            if owner == UNOWNED and method == CANCEL:
+                return True
             deadline = time.monotonic() + REPLY_S
             while not answer.done():
                 left_s = deadline - time.monotonic()
@@ -87,6 +96,16 @@ class Requests:
             return _value(answer.result())
         finally:
             del self._waiting[number]
+
+    def _insert(self, tx: Transaction, number: int, run: int, method: str, params: str) -> int:
+        """Write a request, or end a run that waits for a restart and is cancelled.
+
+        Returns the process that executes the run. Raises NotFound.
+        """
+        process = _insert(tx, number, run, self._process, method, params)
+        if process == UNOWNED and method == CANCEL:
+            end_unclaimed(tx, self._kept)
+        return process
 
     async def _look_up(self, engine: Engine, run: int, number: int) -> None:
         """Read the answer in case its signal was lost, and whether the run has ended."""
@@ -171,7 +190,7 @@ def _insert(
     if row is None:
         raise NotFound(f"Run {run} has ended.")
     process, principal = row
-    if method == "plexus.cancel":
+    if method == CANCEL:
         # Whatever becomes of its process, the run is not restarted.
         tx.run("UPDATE runs SET cancel_requested = 1 WHERE id = ?", (run,))
     now_ms = time.time_ns() // 1_000_000

@@ -63,6 +63,7 @@ _TABLES: Final = (
         retention_s DOUBLE PRECISION,
         run_key {name},
         restart {name} NOT NULL,
+        scopes TEXT,
         checkpoint TEXT,
         indexed INTEGER NOT NULL,
         items TEXT

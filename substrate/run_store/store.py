@@ -28,10 +28,10 @@ from plexus.storage.engine import Engine, Transaction, is_postgres, open_engine,
 from substrate.run_store.flush import Flush
 from substrate.run_store.leases import (
     RENEW_S,
+    UNOWNED,
     Process,
     ProcessMonitor,
     end_orphans,
-    end_unclaimed,
     is_watched,
     other_processes,
     release_process,
@@ -42,6 +42,7 @@ from substrate.run_store.policy import RecordPolicy, RetentionPolicy
 from substrate.run_store.queries import Request, Scope, open_requests
 from substrate.run_store.recorder import Recorder
 from substrate.run_store.requests import Requests, read_results
+from substrate.run_store.restarts import Owner, Restarts, WaitingRun, waiting_runs
 from substrate.run_store.schema import RUNS
 from substrate.run_store.signals import Signals
 from substrate.settings import Settings
@@ -54,6 +55,8 @@ logger = logging.getLogger("substrate.run_store")
 CHECK_S: Final = 0.005
 #: Seconds between reads without a signal, while changes of others matter.
 POLL_S: Final = 1.0
+#: Seconds after an expiry until it is looked at, so that it has passed by any clock.
+EXPIRY_S: Final = 0.05
 #: Seconds to write the last items when this process ends. Hosts kill processes that take longer.
 CLOSE_S: Final = 1.0
 
@@ -92,6 +95,7 @@ class _News(NamedTuple):
     results: dict[int, bytes]
     changes: Changes | None
     processes: list[Process]
+    waiting: list[WaitingRun]
     watched: bool
 
 
@@ -114,7 +118,9 @@ class RunStore:
         # A shared server shows each principal all its runs; on one machine projects are separate.
         scope = Scope(self.process, None if self._is_postgres else project)
         self.loaded = LoadedRuns(hub, self, scope)
-        self.requests = Requests(hub, self.process, self._wake_process, hub.new_id)
+        self.requests = Requests(
+            hub, self.process, self._wake_process, hub.new_id, options.retention.kept_ms
+        )
         self.recorder = Recorder(
             hub,
             options.record,
@@ -131,11 +137,20 @@ class RunStore:
             project,
             hub.version,
         )
+        self.restarts = Restarts(
+            hub,
+            self.recorder,
+            options.record,
+            Owner(self.process, os.getpid(), self._host, scope.project),
+            self._renew_lease,
+            options.retention.kept_ms,
+        )
         self._row = (project, self.process, os.getpid(), self._host, options.agent_session)
         self._watching = False
         self._has_lease = False
         self._lease_timer: asyncio.TimerHandle | None = None
         self._poll_timer: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
         self._checking: asyncio.Task[None] | None = None
         self._check_again = False
         self._checked_at = 0.0
@@ -175,7 +190,7 @@ class RunStore:
             await self.recorder.close(CLOSE_S)
             await self.requests.close()
         self._closed = True
-        for timer in (self._lease_timer, self._poll_timer):
+        for timer in (self._lease_timer, self._poll_timer, self._check_timer):
             if timer is not None:
                 timer.cancel()
         self.monitor.close()
@@ -210,23 +225,21 @@ class RunStore:
         return self._loop.create_task(self._write_flush(flush))
 
     async def _write_flush(self, flush: Flush) -> Collection[int]:
-        renew = not self._has_lease
+        renew = not self._has_lease or self._lease_timer is None
 
         def work(tx: Transaction) -> Collection[int]:
             if renew:
-                renew_lease(tx, self.process, self._identity, watching=self._watching)
+                self._renew_lease(tx)
             return flush.write(tx, self._row)
 
         await self._opened.wait()  # the recorder limits what waits here
         fenced = await self.engine.write(work)
         if renew:
-            self._has_lease = True
-            if self._signals is not None:
-                self._signals.notify_all()
-        if self._lease_timer is None:
-            self._start_lease_timer()
+            self._on_lease_begun()
         if self._signals is not None:
             self._signals.notify_watchers()
+        if self.restarts.has_restarted and self.loaded.is_used:
+            self.on_signal()  # readers that followed a run before it was restarted here
         return fenced
 
     async def flushed(self) -> None:
@@ -275,8 +288,45 @@ class RunStore:
         for process in news.processes:
             if process.host != self._host and process.expired:
                 self._on_death(process)
+        self._plan_check(news)
         if news.changes is not None:
             self.loaded.apply(news.changes)
+
+    def _plan_check(self, news: _News) -> None:
+        """Claim the runs that wait for this process, and check again when others are due."""
+        due = [each.left_s for each in news.processes if each.host != self._host]
+        attention_s = self.restarts.next_check_s(news.waiting) if news.waiting else None
+        if attention_s == 0:
+            self._start(self._claim())
+        elif attention_s is not None:
+            due.append(attention_s)
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+            self._check_timer = None
+        left_s = min((each for each in due if each >= 0), default=None)
+        if left_s is not None:
+            self._check_timer = self._loop.call_later(left_s + EXPIRY_S, self.on_signal)
+
+    async def _claim(self) -> None:
+        claims = self.restarts.claim(self.engine)
+        if await claims:
+            if self.recorder.active and self._lease_timer is None:
+                self._on_lease_begun()
+            elif self._signals is not None:
+                self._signals.notify_all()
+            self.on_signal()
+
+    async def hand_over(self, *, only_restarted: bool = False) -> None:
+        """Stop the runs that another process can restart, and release them for it."""
+        if self._engine is None or not self.recorder.active:
+            return
+        try:
+            released = await self.restarts.hand_over(self.engine, only_restarted=only_restarted)
+        except PlexusError as error:
+            logger.warning("runs are not handed over: %s", error.message)
+            return
+        if released and self._signals is not None:
+            self._signals.notify_all()
 
     def _read_news(self, tx: Transaction, *, with_list: bool) -> _News:
         waiting = self.requests.waiting
@@ -285,6 +335,7 @@ class RunStore:
             read_results(tx, waiting),
             self.loaded.read_changes(tx, with_list=with_list) if self.loaded.is_used else None,
             other_processes(tx, self.process),
+            waiting_runs(tx),
             self._is_postgres and is_watched(tx, self.process),
         )
 
@@ -315,7 +366,12 @@ class RunStore:
             self._start_poll_timer()
 
     def _wake_process(self, process: int) -> None:
-        if self._signals is not None:
+        """Wake a process; all of them if the run of a request belongs to none."""
+        if process == UNOWNED:
+            self.on_signal()
+            if self._signals is not None:
+                self._signals.notify_all()
+        elif self._signals is not None:
             self._signals.notify(process)
 
     async def request(self, run: int, method: str, params: dict[str, Any]) -> Any:
@@ -323,6 +379,17 @@ class RunStore:
         return await self.requests.make(self.engine, run, method, params)
 
     # --- leases -------------------------------------------------------------------------------
+
+    def _renew_lease(self, tx: Transaction) -> bool:
+        return renew_lease(tx, self.process, self._identity, watching=self._watching)
+
+    def _on_lease_begun(self) -> None:
+        """Keep the lease while there are runs, and make this process known to the others."""
+        self._has_lease = True
+        if self._lease_timer is None and not self._closed:
+            self._start_lease_timer()
+        if self._signals is not None:
+            self._signals.notify_all()
 
     def _start_lease_timer(self) -> None:
         self._lease_timer = self._loop.call_later(RENEW_S, self._on_lease_timer)
@@ -337,12 +404,11 @@ class RunStore:
             self.on_signal()
 
     async def _renew(self) -> None:
-        def work(tx: Transaction) -> None:
-            renew_lease(tx, self.process, self._identity, watching=self._watching)
-            end_unclaimed(tx, self._options.retention.kept_ms)
-
-        await self.engine.write(work)
-        self._has_lease = True
+        had_lease, self._has_lease = self._has_lease, True
+        if not await self.engine.write(self._renew_lease) and had_lease:
+            # Others took this process for dead. Its runs learn whether they have another owner.
+            for run in list(self.recorder.active):
+                self.recorder.mark_changed(run)
         if self._lease_timer is None and not self._closed:
             self._start_lease_timer()
 

@@ -243,7 +243,7 @@ async def _serve(
     settings: Settings, files: ProjectFiles, sock: socket.socket, make_hub: MakeHub
 ) -> Plexus:
     hub, broken = make_hub(settings, Path.cwd(), files)
-    LazyRunStore(hub, settings, Path.cwd())
+    store = LazyRunStore(hub, settings, Path.cwd())
     broken += await open_hub(hub)
     port = sock.getsockname()[1]
     try:
@@ -277,6 +277,7 @@ async def _serve(
             hub.find_page = lambda: f"{address}/"
             _print_address(address, hub.version, token)
             notify_of_recording(settings)
+            store.open_later()
             reasons: list[Callable[[], Awaitable[object]]] = [
                 signals.stop_requested.wait,
                 server.ended.wait,
@@ -291,6 +292,7 @@ async def _serve(
                     server.stop_accepting()
                     fronts.stop_accepting()
                     await drain(hub, signals.stop_now)
+                    await store.hand_over()
                     await hub.close()
                     await fronts.finish(FINISH_S)
                     server.should_exit = True

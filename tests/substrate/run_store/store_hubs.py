@@ -62,6 +62,7 @@ class LoadedStore:
         loaded = store.loaded
         self.find, self.all, self.load = loaded.find, loaded.all, loaded.load
         self.find_kept, self.load_kept = loaded.find_kept, loaded.load_kept
+        self.hand_over = store.hand_over
         self.refresh, self.watch, self.close_runs = loaded.refresh, loaded.watch, loaded.close
 
     async def close(self) -> None:
