@@ -46,8 +46,14 @@ def decode_chunk(codec: int, content: bytes) -> tuple[list[list[int]], list[byte
             content = zstandard.ZstdDecompressor().decompress(content, max_output_size=MAX_BYTES)
         except zstandard.ZstdError as error:
             raise ValueError(str(error)) from error
-    marks, *payloads = content.split(b"\n")
-    return wire.decode_value(marks, READING), payloads
+    elif codec != PLAIN:
+        raise ValueError(f"unknown codec {codec}")
+    try:
+        first, *payloads = content.split(b"\n")
+        marks = [[int(index), int(at_ms)] for index, at_ms in wire.decode_value(first, READING)]
+    except (TypeError, OverflowError) as error:  # text, or marks that are not pairs of numbers
+        raise ValueError(str(error)) from error
+    return marks, payloads
 
 
 def decode_text(items: str, started_ms: int, ended_ms: int) -> tuple[list[list[int]], list[bytes]]:

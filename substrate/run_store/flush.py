@@ -8,7 +8,7 @@ the event loop is busy. Times are those of the monotonic clock; the database con
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from plexus.rpc import wire
@@ -70,6 +70,7 @@ class Flush:
         "_checkpoints",
         "_chunks",
         "_encoded",
+        "_entries",
         "_groups",
         "_inserts",
         "_questions",
@@ -86,6 +87,8 @@ class Flush:
         self._groups: dict[int, list[Any]] = {}
         self._inserts: list[tuple[Any, ...]] = []
         self._updates: list[tuple[Any, ...]] = []
+        #: The entries of the updates, by run.
+        self._entries: dict[int, RunEntry] = {}
         self._chunks: list[tuple[int, int, Segment]] = []
         self._encoded: list[tuple[Any, ...]] | None = None
         #: Checkpoints, and what waits until they are written.
@@ -115,31 +118,12 @@ class Flush:
         items: str | None,
     ) -> None:
         """Add the row of a new run."""
-        run, group = entry.run, entry.group
-        self._groups[group.number] = group.row
-        arguments, summary = entry.describe()
+        entry.describe()
         entry.state, entry.retention_s = str(state), retention_s
         self.ended |= ended_at is not None
-        self._inserts.append(
-            (
-                group.number,
-                run.id,
-                run.started_at,
-                ended_at,
-                state,
-                outcome,
-                exit_code,
-                entry.seq,
-                entry.size,
-                run.parent,
-                kept_ms,
-                retention_s,
-                run.key,
-                arguments,
-                summary,
-                items,
-            )
-        )
+        written = (ended_at, state, outcome, exit_code, entry.seq, entry.size, kept_ms, retention_s)
+        self._groups[entry.group.number] = entry.group.row
+        self._inserts.append(_row(entry, *written, items=items))
 
     def update(
         self,
@@ -153,6 +137,7 @@ class Flush:
     ) -> None:
         """Add the changes of a run that has a row."""
         self.ended |= ended_at is not None
+        self._entries[entry.run.id] = entry
         self._updates.append(
             (
                 entry.run.id,
@@ -197,12 +182,14 @@ class Flush:
         `process` has the values of the columns project, process, pid, host and agent_session.
         """
         if self._inserts:
-            self._write_inserts(tx, process)
-        if self._chunks:
-            self._write_chunks(tx)
+            self._write_inserts(tx, process, self._inserts, self._groups)
         fenced: set[int] = set()
         if self._updates:
             fenced = self._write_updates(tx)
+        if fenced:
+            fenced -= self._restore(tx, process, fenced)
+        if self._chunks:
+            self._write_chunks(tx)
         if self._checkpoints:
             tx.many(
                 f"UPDATE runs SET checkpoint = ? WHERE id = ? AND epoch = ? AND state < {ENDED}",
@@ -212,7 +199,37 @@ class Flush:
             _write_question(tx, run, request, row)
         return fenced
 
-    def _write_inserts(self, tx: Transaction, process: tuple[Any, ...]) -> None:
+    def _restore(
+        self, tx: Transaction, process: tuple[Any, ...], runs: Collection[int]
+    ) -> set[int]:
+        """Insert the rows of those runs that have none any more. Returns these runs.
+
+        A database that was removed, or set aside because it was corrupt, has lost them.
+        """
+        stored = tx.all(
+            "SELECT runs.id FROM runs JOIN"
+            f" (SELECT CAST(r.value ->> 0 AS BIGINT) AS id FROM {json_rows(tx.dialect)} AS r) AS u"
+            " ON runs.id = u.id",
+            (wire.encode([[run] for run in runs]).decode(),),
+        )
+        missing = set(runs) - {row[0] for row in stored}
+        if missing:
+            rows, groups = [], {}
+            for run, _epoch, *written in self._updates:
+                if run in missing:
+                    entry = self._entries[run]
+                    groups[entry.group.number] = entry.group.row
+                    rows.append(_row(entry, *written, items=None))
+            self._write_inserts(tx, process, rows, groups)
+        return missing
+
+    def _write_inserts(
+        self,
+        tx: Transaction,
+        process: tuple[Any, ...],
+        inserts: Sequence[tuple[Any, ...]],
+        known_groups: Mapping[int, list[Any]],
+    ) -> None:
         rows, groups = json_rows(tx.dialect), json_rows(tx.dialect)
         columns = (
             "CAST(r.value ->> 1 AS BIGINT), g.value ->> 1, g.value ->> 2, g.value ->> 3,"
@@ -225,15 +242,15 @@ class Flush:
             " CAST((CAST(r.value ->> 3 AS DOUBLE PRECISION) + ?) * 1000 AS BIGINT)"
             " + CAST(r.value ->> 10 AS BIGINT),"
             " CAST(r.value ->> 11 AS DOUBLE PRECISION), r.value ->> 12, r.value ->> 13,"
-            " r.value ->> 14, r.value ->> 15"
+            " r.value ->> 14, r.value ->> 15, CAST(r.value ->> 16 AS INTEGER)"
         )
         own = "?, ?, ?, ?, ?" if tx.dialect == "sqlite" else "?, ?::bigint, ?::bigint, ?, ?"
         tx.run(
             "INSERT INTO runs (id, method, scope, principal, client, recorded, restart, scopes,"
             " started_ms, ended_ms, state, outcome, exit_code, last_seq, bytes, parent, kept_until,"
-            " retention_s, run_key, arguments, summary, items, project, process, pid, host,"
-            " agent_session, epoch, cancel_requested, pinned, indexed)"
-            f" SELECT {columns}, {own}, 0, 0, 0, 0"
+            " retention_s, run_key, arguments, summary, items, epoch, project, process, pid, host,"
+            " agent_session, cancel_requested, pinned, indexed)"
+            f" SELECT {columns}, {own}, 0, 0, 0"
             f" FROM {rows} AS r JOIN {groups} AS g"
             " ON CAST(g.value ->> 0 AS INTEGER) = CAST(r.value ->> 0 AS INTEGER)"
             " ON CONFLICT (id) DO NOTHING",
@@ -242,8 +259,8 @@ class Flush:
                 self.offset,
                 self.offset,
                 *process,
-                wire.encode(self._inserts).decode(),
-                wire.encode(list(self._groups.values())).decode(),
+                wire.encode(inserts).decode(),
+                wire.encode(list(known_groups.values())).decode(),
             ),
         )
 
@@ -259,7 +276,9 @@ class Flush:
         tx.many(
             "INSERT INTO run_chunks (run, from_seq, to_seq, epoch, codec, content)"
             f" SELECT {values}"
-            " WHERE EXISTS (SELECT 1 FROM runs WHERE id = ? AND epoch = ?)",
+            " WHERE EXISTS (SELECT 1 FROM runs WHERE id = ? AND epoch = ?)"
+            # A flush is repeated if its outcome is unknown.
+            " ON CONFLICT (run, from_seq) DO NOTHING",
             self._encoded,
         )
 
@@ -301,6 +320,41 @@ class Flush:
             (self.offset, wire.encode(self._updates).decode()),
         )
         return {row[0] for row in self._updates} - {row[0] for row in found}
+
+
+def _row(
+    entry: RunEntry,
+    ended_at: float | None,
+    state: int,
+    outcome: str | None,
+    exit_code: int | None,
+    last_seq: int,
+    size: int,
+    kept_ms: int | None,
+    retention_s: float | None,
+    *,
+    items: str | None,
+) -> tuple[Any, ...]:
+    """Return the row of a run, whose call has been described."""
+    run = entry.run
+    return (
+        entry.group.number,
+        run.id,
+        run.started_at,
+        ended_at,
+        state,
+        outcome,
+        exit_code,
+        last_seq,
+        size,
+        run.parent,
+        kept_ms,
+        retention_s,
+        run.key,
+        *entry.describe(),
+        items,
+        entry.epoch,
+    )
 
 
 def _encode(segment: Segment) -> tuple[int, bytes]:

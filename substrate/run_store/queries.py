@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from plexus.errors import PlexusError
 from plexus.events import QuestionAsked
 from plexus.runtime.log import TAKE_BYTES, StoredItems
 from plexus.runtime.stored_events import read_event
@@ -28,13 +30,19 @@ __all__ = (
     "record_of",
 )
 
+logger = logging.getLogger("substrate.run_store")
+
 RECORD_COLUMNS: Final = (
     "id, method, scope, principal, state, started_ms, last_seq, epoch, ended_ms, outcome,"
     " exit_code, arguments, summary, parent, project, client, agent_session, bytes, kept_until,"
     " pinned, retention_s, recorded, process, pid, host"
 )
+STATE_RANGE: Final = range(len(STATES))
 #: Maximum number of parameters of one statement.
 MAX_PARAMETERS: Final = 500
+#: Damaged rows that were reported, each once. There are few, or the store is of no use.
+_reported: set[tuple[int, object]] = set()
+MAX_REPORTED: Final = 1000
 
 
 class Scope(NamedTuple):
@@ -97,7 +105,7 @@ def record_of(row: Sequence[Any]) -> RunRecord:
         method,
         scope,
         principal,
-        STATES[state],
+        STATES[state] if state in STATE_RANGE else "error",
         started_ms,
         last_seq,
         epoch,
@@ -111,7 +119,7 @@ def record_of(row: Sequence[Any]) -> RunRecord:
         client,
         agent_session,
         size,
-        kept_until if state >= ENDED else None,
+        kept_until if state not in range(ENDED) else None,
         bool(pinned),
         retention_s,
         recorded,
@@ -171,18 +179,26 @@ def kept_records(tx: Transaction, principal: str, now_ms: int, limit: int) -> li
 def read_items(tx: Transaction, run: int, after: int, before: int) -> StoredItems:
     """Return stored items between these two numbers: about one batch, the oldest first.
 
-    Raises ValueError if a chunk is damaged.
+    The items of a damaged chunk are missing, as if they had not been recorded.
     """
     inline = tx.one("SELECT items, started_ms, ended_ms FROM runs WHERE id = ?", (run,))
     if inline is not None and inline[0] is not None:
-        return _between(1, *decode_text(*inline), after, before)
+        decoded = _decode_inline(run, *inline)
+        return (
+            StoredItems(after + 1, [], [], [])
+            if decoded is None
+            else _between(decoded, after, before)
+        )
     found = StoredItems(after + 1, [], [], [])
     for row in tx.each(
         "SELECT from_seq, codec, content FROM run_chunks"
         " WHERE run = ? AND to_seq > ? AND from_seq < ? ORDER BY from_seq",
         (run, after, before),
     ):
-        part = _between(row[0], *decode_chunk(row[1], row[2]), after, before)
+        decoded = _decode(run, *row)
+        if decoded is None:
+            continue
+        part = _between(decoded, after, before)
         if found.payloads and found.first + len(found.payloads) != part.first:
             break  # items are missing in between
         if not found.payloads:
@@ -196,10 +212,34 @@ def read_items(tx: Transaction, run: int, after: int, before: int) -> StoredItem
     return found
 
 
-def _between(
-    first: int, marks: Sequence[Sequence[int]], payloads: list[bytes], after: int, before: int
-) -> StoredItems:
-    items = stored_items(first, marks, payloads)
+def _decode(run: int, first: int, codec: int, content: bytes) -> StoredItems | None:
+    """Return the items of a chunk; None if it is damaged."""
+    try:
+        return stored_items(first, *decode_chunk(codec, content))
+    except (ValueError, PlexusError) as error:
+        _report(run, first, error)
+        return None
+
+
+def _decode_inline(run: int, items: str, started_ms: int, ended_ms: int) -> StoredItems | None:
+    """Return the items of a short run; None if they are damaged."""
+    try:
+        return stored_items(1, *decode_text(items, started_ms, ended_ms or started_ms))
+    except (ValueError, PlexusError) as error:
+        _report(run, 1, error)
+        return None
+
+
+def _report(run: int, row: int | str, error: Exception) -> None:
+    """Report a damaged row of a run, unless it was reported before."""
+    if (run, row) not in _reported and len(_reported) < MAX_REPORTED:
+        _reported.add((run, row))
+        what = f"question {row}" if isinstance(row, str) else f"from item {row}"
+        logger.warning("the record of run %d is damaged (%s): %s", run, what, error)
+
+
+def _between(items: StoredItems, after: int, before: int) -> StoredItems:
+    first = items.first
     start, end = max(after + 1 - first, 0), max(before - first, 0)
     return StoredItems(
         first + start, items.events[start:end], items.payloads[start:end], items.times_ms[start:end]
@@ -209,17 +249,20 @@ def _between(
 def read_tail(tx: Transaction, run: int, max_items: int, max_bytes: int) -> list[StoredItems]:
     """Return the newest items within bounds, as parts with consecutive numbers, oldest first.
 
-    Raises ValueError if a chunk is damaged.
+    The items of damaged chunks are missing.
     """
     inline = tx.one("SELECT items, started_ms, ended_ms FROM runs WHERE id = ?", (run,))
     if inline is not None and inline[0] is not None:
-        return [stored_items(1, *decode_text(*inline))]
+        decoded = _decode_inline(run, *inline)
+        return [] if decoded is None else [decoded]
     parts: list[StoredItems] = []
     for row in tx.each(
         "SELECT from_seq, codec, content FROM run_chunks WHERE run = ? ORDER BY from_seq DESC",
         (run,),
     ):
-        part = stored_items(row[0], *decode_chunk(row[1], row[2]))
+        part = _decode(run, *row)
+        if part is None:
+            continue
         parts.insert(0, part)
         max_items -= len(part.payloads)
         max_bytes -= sum(map(len, part.payloads))
@@ -243,7 +286,11 @@ def open_questions(
         for run, request, event, asked_ms in tx.all(
             f"SELECT run, request, event, asked_ms FROM run_questions WHERE run IN ({marks})", part
         ):
-            asked = read_event(event.encode())
+            try:
+                asked = read_event(event.encode())
+            except (ValueError, PlexusError) as error:
+                _report(run, request, error)
+                continue
             if isinstance(asked, QuestionAsked):
                 found[run][request] = asked, asked_ms
     return found

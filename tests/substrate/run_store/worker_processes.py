@@ -22,7 +22,11 @@ __all__ = ("Observed", "Worker", "stored_run", "working")
 HERE = Path(__file__).parent
 WORKER = HERE / "store_worker.py"
 #: Folders of helpers, as for the tests.
-PATHS = (HERE.parents[2], HERE, *(HERE.parents[1] / name for name in ("", "substrate", "activations/arbor")))
+PATHS = (
+    HERE.parents[2],
+    HERE,
+    *(HERE.parents[1] / name for name in ("", "substrate", "activations/arbor")),
+)
 START_S = 30.0
 
 
