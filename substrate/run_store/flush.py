@@ -70,12 +70,12 @@ class Flush:
         "_checkpoints",
         "_chunks",
         "_encoded",
-        "_entries",
         "_groups",
         "_inserts",
         "_questions",
         "_updates",
         "ended",
+        "entries",
         "offset",
         "size",
         "waiting",
@@ -87,8 +87,8 @@ class Flush:
         self._groups: dict[int, list[Any]] = {}
         self._inserts: list[tuple[Any, ...]] = []
         self._updates: list[tuple[Any, ...]] = []
-        #: The entries of the updates, by run.
-        self._entries: dict[int, RunEntry] = {}
+        #: The entries of the rows, by run.
+        self.entries: dict[int, RunEntry] = {}
         self._chunks: list[tuple[int, int, Segment]] = []
         self._encoded: list[tuple[Any, ...]] | None = None
         #: Checkpoints, and what waits until they are written.
@@ -106,6 +106,11 @@ class Flush:
         """Whether there is nothing to write."""
         return not (self._inserts or self._updates or self._chunks or self._questions)
 
+    @property
+    def runs(self) -> int:
+        """Number of runs whose rows are inserted or updated."""
+        return len(self._inserts) + len(self._updates)
+
     def insert(
         self,
         entry: RunEntry,
@@ -122,6 +127,7 @@ class Flush:
         entry.state, entry.retention_s = str(state), retention_s
         self.ended |= ended_at is not None
         written = (ended_at, state, outcome, exit_code, entry.seq, entry.size, kept_ms, retention_s)
+        self.entries[entry.run.id] = entry
         self._groups[entry.group.number] = entry.group.row
         self._inserts.append(_row(entry, *written, items=items))
 
@@ -137,7 +143,7 @@ class Flush:
     ) -> None:
         """Add the changes of a run that has a row."""
         self.ended |= ended_at is not None
-        self._entries[entry.run.id] = entry
+        self.entries[entry.run.id] = entry
         self._updates.append(
             (
                 entry.run.id,
@@ -217,7 +223,7 @@ class Flush:
             rows, groups = [], {}
             for run, _epoch, *written in self._updates:
                 if run in missing:
-                    entry = self._entries[run]
+                    entry = self.entries[run]
                     groups[entry.group.number] = entry.group.row
                     rows.append(_row(entry, *written, items=None))
             self._write_inserts(tx, process, rows, groups)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from plexus.errors import PlexusError
+from plexus.errors import Failed, PlexusError
 from plexus.principal import Principal
 from plexus.registry.lazy import resolve
 from plexus.runtime.hub import Plexus
@@ -112,14 +112,22 @@ class LazyRunStore:
             self._create()
             assert self._store is not None, "it was created"
             await self._store.open()
-        except PlexusError as error:
-            logger.warning("runs are not recorded: %s", error.message)
+        except (PlexusError, OSError) as failure:
+            error = failure if isinstance(failure, PlexusError) else Failed(str(failure))
+            self._report(error)
             self._error, self._failed_at = error, time.monotonic()
             self._opening = None
             if self._stop is not None and not self._closed:
                 self._timer = self._loop.call_later(RETRY_S, self._open_soon)
         else:
             self._error = None
+
+    def _report(self, error: PlexusError) -> None:
+        """Report that the store cannot be opened, once for each reason."""
+        if self._store is not None:
+            self._store.recorder.on_failure(error.message)
+        elif self._error is None or self._error.message != error.message:
+            logger.warning("runs are not recorded: %s", error.message)
 
     async def opened(self) -> RunStore:
         """Return the open store. Raises PlexusError."""

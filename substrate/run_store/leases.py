@@ -33,6 +33,7 @@ __all__ = (
     "ProcessMonitor",
     "database_ms",
     "end_orphans",
+    "end_ownerless",
     "end_run",
     "is_watched",
     "other_processes",
@@ -97,7 +98,7 @@ def renew_lease(
 ) -> bool:
     """Write the row of a process: host, pid, start time, project and version.
 
-    Returns whether it had one. If not, others may have taken over its runs.
+    Returns whether it had one. If not, others may have ended or taken over its runs.
     """
     until = database_ms(tx) + round(LEASE_S * 1000)
     if tx.run(
@@ -128,7 +129,7 @@ def release_process(tx: Transaction, process: int) -> None:
 
 def other_processes(tx: Transaction, process: int) -> list[Process]:
     """Return all processes with a lease except this one."""
-    now = database_ms(tx)
+    now = _expiry_ms(tx)
     rows = tx.all(
         "SELECT id, host, pid, start_ticks, lease_until FROM processes WHERE id <> ?", (process,)
     )
@@ -136,6 +137,20 @@ def other_processes(tx: Transaction, process: int) -> list[Process]:
         Process(number, host, pid, ticks, (until - now) / 1000)
         for number, host, pid, ticks, until in rows
     ]
+
+
+def _expiry_ms(tx: Transaction) -> int:
+    """Return the time before which leases have expired.
+
+    While the database was down, no process could renew its lease. Leases count as valid until all
+    had the time to renew them.
+    """
+    now = database_ms(tx)
+    if tx.dialect == "sqlite":
+        return now
+    row = tx.one("SELECT CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) * 1000 AS BIGINT)")
+    assert row is not None, "this query returns a row"
+    return now if now - row[0] > round(LEASE_S * 1000) else 0
 
 
 def is_watched(tx: Transaction, process: int) -> bool:
@@ -158,7 +173,7 @@ def end_orphans(tx: Transaction, dead: Process, host: str, kept: Kept) -> int:
     """
     if dead.host != host:
         row = tx.one("SELECT lease_until FROM processes WHERE id = ?", (dead.id,))
-        if row is not None and row[0] >= database_ms(tx):
+        if row is not None and row[0] >= _expiry_ms(tx):
             return 0
     rows = tx.all(
         "SELECT id, method, last_seq, epoch, restart, cancel_requested FROM runs"
@@ -173,6 +188,23 @@ def end_orphans(tx: Transaction, dead: Process, host: str, kept: Kept) -> int:
             terminal = Cancelled("cancelled by request") if cancel_requested else lost
             end_run(tx, run, last_seq, epoch, terminal, partial(kept, method))
     release_process(tx, dead.id)
+    return len(rows)
+
+
+def end_ownerless(tx: Transaction, kept: Kept) -> int:
+    """End runs whose process has no row. Returns their number.
+
+    A process that continues after another one has ended its runs may record new ones before it
+    renews its lease.
+    """
+    rows = tx.all(
+        "SELECT id, method, last_seq, epoch FROM runs"
+        f" WHERE state < {ENDED} AND process <> ? AND process NOT IN (SELECT id FROM processes)",
+        (UNOWNED,),
+    )
+    lost = ErrorEvent("owner_lost", "The process of this run has ended.")
+    for run, method, last_seq, epoch in rows:
+        end_run(tx, run, last_seq, epoch, lost, partial(kept, method))
     return len(rows)
 
 

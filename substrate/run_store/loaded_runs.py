@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from plexus.errors import Failed
+from plexus.errors import PlexusError
 from plexus.events import QuestionAsked
 from plexus.principal import Principal
 from plexus.runtime.hub import Plexus
@@ -64,6 +64,9 @@ class StoreAccess(Protocol):
 
     def set_watching(self, watching: bool) -> None:
         """Declare whether this process needs the changes of others soon."""
+
+    def on_read_error(self, error: PlexusError, engine: Engine) -> None:
+        """Handle a failed read: the next one succeeds if the database can be replaced."""
 
 
 class Changes(NamedTuple):
@@ -291,10 +294,12 @@ class LoadedRuns:
             excess -= 1
 
     async def _read(self, work: Callable[[Transaction], T]) -> T:
+        engine = self._access.engine
         try:
-            return await self._access.engine.read(work)
-        except ValueError as error:
-            raise Failed(f"A recorded run is damaged: {error}", code="storage_damaged") from error
+            return await engine.read(work)
+        except PlexusError as error:
+            self._access.on_read_error(error, engine)
+            raise
 
 
 def _new_items(tx: Transaction, run: int, last: int) -> Iterator[StoredItems]:

@@ -6,7 +6,9 @@ Rules:
 - The clock runs only while there is something to record: a run that has nothing new registers its
   cursor as a waiting reader of its log, like any other reader.
 - One flush is written at a time. If the store cannot write, flushes wait within a bound. Past it
-  items are lost, which the history shows as a gap; runs are never slowed down.
+  items are lost, which the history shows as a gap; runs are never slowed down. Runs that end
+  meanwhile are reduced to their rows, so that their logs do not wait with them.
+- A flush that fails because of what it contains is given up, and the next one is written.
 - Metadata of a run are written when it starts, changes its state, and ends. A run that starts and
   ends between two ticks is a single row.
 """
@@ -15,8 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import itertools
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from plexus.errors import Failed, PlexusError
@@ -43,12 +46,18 @@ WATCHED_S: Final = 0.01
 UNWATCHED_S: Final = 0.05
 #: Seconds before a failed flush is repeated.
 RETRY_S: Final = 1.0
+#: Number of failures after which a flush is given up if the store can write anything else.
+MAX_FAILURES: Final = 3
+#: Seconds after which a flush counts as delayed.
+DELAYED_S: Final = 0.5
 #: Seconds that readers wait for the items of this process to be written.
 FLUSHED_S: Final = 2.0
 #: Seconds that a method waits for its checkpoint: a database can restart in that time.
 CHECKPOINT_S: Final = 60.0
 #: Maximum bytes of items that wait to be written. 100,000 small events are 8 MB.
 MAX_BUFFERED: Final = 16 * 1024 * 1024
+#: The same with terminals, which are worth more than other items: a run without one is incomplete.
+MAX_WITH_TERMINALS: Final = MAX_BUFFERED + MAX_BUFFERED // 4
 #: Maximum number of ended runs that wait to be written.
 MAX_ENDED: Final = 20_000
 #: Maximum size of the items of a run that are stored in its row.
@@ -160,7 +169,10 @@ class RunEntry(Reader):
         self.size += len(piece)
         if recorder.buffered + len(piece) > MAX_BUFFERED:
             recorder.on_lost(self, first)
-            return
+            piece, first = payloads[-1], self.seq
+            is_terminal = self.run.terminal is not None and len(piece) < INLINE_BYTES
+            if not is_terminal or recorder.buffered + len(piece) > MAX_WITH_TERMINALS:
+                return
         recorder.buffered += len(piece)
         segments = self.segments
         if not segments or segments[-1].last + 1 != first:
@@ -205,6 +217,10 @@ class RunEntry(Reader):
             return "its arguments have no JSON form"
         return None if self.describe()[0] == exact else "its arguments are not stored completely"
 
+    def omit_call(self) -> None:
+        """Record nothing about the call, because it cannot be stored."""
+        self.arguments, self.described = None, ("", "")
+
 
 def _number(mark: tuple[int, float]) -> int:
     return mark[0]
@@ -220,6 +236,7 @@ class Recorder:
         retention: RetentionPolicy,
         write: Callable[[Flush], asyncio.Future[Collection[int]]],
         is_watched: Callable[[], bool],
+        is_writable: Callable[[], Awaitable[bool]],
         dropped: DroppedItems,
     ) -> None:
         self._hub = hub
@@ -228,12 +245,17 @@ class Recorder:
         #: Writes a flush; the result has the numbers of runs that another process has taken.
         self._write = write
         self._is_watched = is_watched
+        #: Whether the store can write anything.
+        self._is_writable = is_writable
         self._dropped = dropped
         self._loop = asyncio.get_running_loop()
         self.active: dict[int, RunEntry] = {}
         #: Runs that ended and whose end was not written yet, and runs with new items.
         self._ended: list[RunEntry] = []
         self._changed: set[RunEntry] = set()
+        #: The next flush, with runs that ended while the last one is delayed.
+        self._next: Flush | None = None
+        self._group_numbers = itertools.count()
         self._groups: dict[tuple[str, str, str | None], Group | None] = {}
         #: Groups of runs that can be restarted: these keep the scopes of their callers too.
         self._restartable: dict[tuple[int, frozenset[str] | None], Group] = {}
@@ -329,7 +351,7 @@ class Recorder:
         spec = self._hub.find_method(run.method)
         mode = self._record.mode(run.method, None if spec is None else spec.record)
         is_recorded = run.purpose == "work" and mode != "off"
-        group = Group(len(self._groups), spec, run, mode) if is_recorded else None
+        group = Group(next(self._group_numbers), spec, run, mode) if is_recorded else None
         self._groups[key] = group
         return group
 
@@ -341,11 +363,28 @@ class Recorder:
                 self._hub.runs.forget(run)  # it continues elsewhere
             if entry.held:
                 return
-            if len(self._ended) >= MAX_ENDED:
-                self._lost_runs += 1
-                return
-            self._ended.append(entry)
+            if self._task is not None and self._loop.time() - self._last_flush > DELAYED_S:
+                self._add_delayed(entry)
+            else:
+                self._ended.append(entry)
             self.schedule()
+
+    def _add_delayed(self, entry: RunEntry) -> None:
+        """Add the row of a run that has ended to the next flush, and release its log."""
+        if self._next is None:
+            self._next = Flush(WALL_OFFSET)
+        self._changed.discard(entry)
+        entry.collect()
+        if entry.fenced:
+            return
+        if not entry.inserted:
+            self.buffered += sum(map(len, entry.describe()))
+            if self._next.runs >= MAX_ENDED or self.buffered > MAX_WITH_TERMINALS:
+                self.on_lost(entry, 1)
+                return
+        self._add_ended(self._next, entry)
+        if not entry.inserted:
+            del self._next.entries[entry.run.id]  # it refers to the log
 
     def on_item(self, reader: Reader) -> None:
         """Handle a new item of a run that had nothing new."""
@@ -364,7 +403,7 @@ class Recorder:
 
     def on_lost(self, entry: RunEntry, first: int) -> None:
         """Report that items are not recorded because too much waits to be written."""
-        if not self._lost_runs:
+        if not self._lost_runs and not self._failing:
             logger.warning(
                 "items are not recorded because the run store does not keep up; the first is item"
                 " %d of run %d",
@@ -405,7 +444,7 @@ class Recorder:
         """Collect what is new. Returns None if nothing is."""
         changed, self._changed = self._changed, set()
         ended, self._ended = self._ended, []
-        flush = Flush(WALL_OFFSET)
+        flush, self._next = self._next or Flush(WALL_OFFSET), None
         for entry in ended:
             changed.discard(entry)
             entry.collect()
@@ -467,7 +506,14 @@ class Recorder:
                 asked = self._hub.questions.find(run, request)
                 flush.add_question(run.id, request, _question_row(asked))
 
+    def on_failure(self, reason: str) -> None:
+        """Report that the store cannot write, once until it can."""
+        if not self._failing:
+            self._failing = True
+            logger.warning("runs are not recorded: %s", reason)
+
     async def _write_flush(self, flush: Flush) -> None:
+        failures = 0
         while True:
             try:
                 fenced = await self._write(flush)
@@ -476,11 +522,19 @@ class Recorder:
                     logger.warning("the last items were not recorded: %s", error.message)
                     return
                 self._error = error.message
-                if not self._failing:
-                    self._failing = True
-                    logger.warning("runs are not recorded: %s", error.message)
+                self.on_failure(error.message)
+                failures += 1
+                # Other codes have a cause outside of the flush, such as a full disk.
+                if failures >= MAX_FAILURES and error.code == "storage":
+                    if await self._is_writable():
+                        self._give_up(flush, error)
+                        return
+                    failures = 0
                 await asyncio.sleep(RETRY_S)
                 continue
+            except Exception as error:  # noqa: BLE001 - a defect must not end recording
+                self._give_up(flush, error)
+                return
             break
         if self._failing or self._lost_runs:
             logger.warning(
@@ -505,11 +559,24 @@ class Recorder:
                 else:
                     waiter.set_result(None)
 
+    def _give_up(self, flush: Flush, error: Exception) -> None:
+        """Lose the items of a flush that cannot be written, and write the rest of its runs."""
+        logger.error("items of %d runs are lost: they cannot be stored", flush.runs, exc_info=error)
+        self._lost_runs += 1
+        for entry in flush.entries.values():
+            # The arguments or the summary may be what cannot be stored.
+            is_first = entry.described != ("", "")
+            entry.omit_call()
+            if entry.run.id in self.active:
+                self._changed.add(entry)
+            elif is_first and len(self._ended) < MAX_ENDED:
+                self._ended.append(entry)
+
     def _on_written(self, task: asyncio.Task[None]) -> None:
         self._task = None
         if not task.cancelled() and task.exception() is not None:
             logger.error("the recorder failed", exc_info=task.exception())
-        if self._changed or self._ended:
+        if self._changed or self._ended or self._next is not None:
             self.schedule(urgent=bool(self._waiters))
         else:
             self._resolve_waiters()
@@ -524,7 +591,7 @@ class Recorder:
 
     async def flushed(self) -> None:
         """Wait until everything that was recorded until now is written, within a bound."""
-        if self._task is None and not self._changed and not self._ended:
+        if self._task is None and not self._changed and not self._ended and self._next is None:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
@@ -596,10 +663,17 @@ class Recorder:
             self._changed.add(entry)
             self.schedule(urgent=True)
 
-    async def close(self, within_s: float) -> None:
-        """Write what is left, if that takes no longer than this time."""
+    def mark_all(self) -> None:
+        """Record the state of all runs again at the next tick, and learn which were lost."""
+        if self.active:
+            self._changed.update(self.active.values())
+            self.schedule(urgent=True)
+
+    async def close(self, within_s: float) -> bool:
+        """Write what is left, if that takes no longer than this time. Returns whether it was."""
         for entry in self.active.values():
             self._changed.add(entry)
+        is_written = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -610,10 +684,15 @@ class Recorder:
                 if (flush := self._prepare()) is not None:
                     self._on_flushed(flush, await self._write(flush))
         except (TimeoutError, PlexusError) as error:
-            logger.warning("the last items were not recorded: %s", error)
+            is_written = False
+            reason = (
+                error.message if isinstance(error, PlexusError) else "the store does not answer"
+            )
+            logger.warning("the last items were not recorded: %s", reason)
         self._closed = True
         if self._task is not None:
             self._task.cancel()
+        return is_written
 
 
 def _retention_of(run: Run) -> float | None:

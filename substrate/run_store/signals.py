@@ -29,6 +29,8 @@ OWN: Final = ".run"
 WATCH: Final = ".watch"
 #: A folder that changed this recently may change again without a newer timestamp.
 MTIME_RESOLUTION_NS: Final = 20_000_000
+#: Seconds between two reads of the socket, however many signals arrive.
+PAUSE_S: Final = 0.005
 #: Maximum number of datagrams that are read together. They have no content.
 MAX_READ: Final = 64
 
@@ -45,6 +47,7 @@ class Signals:
         self._folder_fd = -1
         self._watchers: list[str] = []
         self._seen_mtime = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
         """Create the socket of this process. Raises OSError."""
@@ -71,7 +74,14 @@ class Signals:
         with contextlib.suppress(BlockingIOError):
             for _ in range(MAX_READ):
                 self._socket.recv(1)
+        # The next ones wait in the socket: a process that sends in a loop costs little here.
+        self._loop.remove_reader(self._socket.fileno())
+        self._timer = self._loop.call_later(PAUSE_S, self._resume)
         self._on_signal()
+
+    def _resume(self) -> None:
+        if self._socket is not None:
+            self._loop.add_reader(self._socket.fileno(), self._readable)
 
     # --- watching -----------------------------------------------------------------------------
 
@@ -142,6 +152,8 @@ class Signals:
         """Remove the socket."""
         if self._socket is None:
             return
+        if self._timer is not None:
+            self._timer.cancel()
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
         self._socket = None

@@ -15,23 +15,26 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from plexus.errors import Failed, PlexusError
+from plexus.errors import PlexusError
 from plexus.private_files import data_folder
 from plexus.process_identity import host_id, start_time
 from plexus.runtime.hub import Plexus
-from plexus.storage.engine import Engine, Transaction, is_postgres, open_engine, sqlite_path
+from plexus.storage.engine import Engine, Transaction, is_postgres
+from substrate.run_store.database import RunDatabase
 from substrate.run_store.flush import Flush
 from substrate.run_store.leases import (
+    LEASE_S,
     RENEW_S,
     UNOWNED,
     Process,
     ProcessMonitor,
     end_orphans,
+    end_ownerless,
     is_watched,
     other_processes,
     release_process,
@@ -43,7 +46,6 @@ from substrate.run_store.queries import Request, Scope, open_requests
 from substrate.run_store.recorder import Recorder
 from substrate.run_store.requests import Requests, read_results
 from substrate.run_store.restarts import Owner, Restarts, WaitingRun, waiting_runs
-from substrate.run_store.schema import RUNS
 from substrate.run_store.signals import Signals
 from substrate.settings import Settings
 
@@ -106,11 +108,11 @@ class RunStore:
         self._hub = hub
         self._options = options
         self._loop = asyncio.get_running_loop()
-        self._engine: Engine | None = None
+        self._database = RunDatabase(options.database)
         self._opened = asyncio.Event()
         self.process = hub.new_id()
         self._host = host_id()
-        self._is_postgres = is_postgres(options.database)
+        self._is_postgres = self._database.is_postgres
         self._signals: Signals | None = None
         self._others_watch = False
         self._unsubscribe: Callable[[], None] | None = None
@@ -127,6 +129,7 @@ class RunStore:
             options.retention,
             self._write,
             lambda: self.is_watched,
+            self._is_writable,
             self.loaded,
         )
         self.monitor = ProcessMonitor(self._host, self._on_death)
@@ -148,25 +151,32 @@ class RunStore:
         self._row = (project, self.process, os.getpid(), self._host, options.agent_session)
         self._watching = False
         self._has_lease = False
+        #: When the lease was renewed, and from when on expired leases of others count: others may
+        #: not have reached the database while this process could not.
+        self._renewed_at = 0.0
+        self._renewing = False
+        self._trusted_at = 0.0
+        self._trust_timer: asyncio.TimerHandle | None = None
+        self._is_failing = False
         self._lease_timer: asyncio.TimerHandle | None = None
         self._poll_timer: asyncio.TimerHandle | None = None
         self._check_timer: asyncio.TimerHandle | None = None
         self._checking: asyncio.Task[None] | None = None
         self._check_again = False
         self._checked_at = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._closed = False
 
     # --- opening and closing ------------------------------------------------------------------
 
     async def open(self) -> None:
         """Open the database and find the processes that share it. Raises PlexusError."""
-        self._engine = await open_engine(self._options.database, RUNS)
+        engine = await self._database.open()
+        self._trusted_at = time.monotonic() + LEASE_S
         if self._is_postgres:
-            self._unsubscribe = self._engine.subscribe(self.on_signal)
+            self._unsubscribe = engine.subscribe(self.on_signal)
         else:
-            folder = sqlite_path(self._options.database).absolute().parent / "signals"
-            signals = Signals(folder, self.process, self.on_signal)
+            signals = Signals(self._database.path.parent / "signals", self.process, self.on_signal)
             try:
                 signals.open()
             except OSError as error:
@@ -178,6 +188,20 @@ class RunStore:
         self._opened.set()
         self.on_signal()
 
+    async def _replace(self, error: PlexusError, failed: Engine) -> bool:
+        """Open the database again if its files are corrupt or gone. Returns whether it was."""
+        if not await self._database.replace(error, failed):
+            return False
+        self._renewed_at = 0.0
+        self.recorder.mark_all()
+        self._start(failed.close())
+        return True
+
+    def on_read_error(self, error: PlexusError, engine: Engine) -> None:
+        """Replace the database if its files are corrupt or gone."""
+        if not self._closed:
+            self._start(self._replace(error, engine))
+
     def start_recording(self) -> Callable[[], None]:
         """Record the runs of the hub from now on. Returns a function that stops it."""
         return self.recorder.start()
@@ -186,11 +210,11 @@ class RunStore:
         """Write the last items and release the lease."""
         if self._closed:
             return
-        if self._engine is not None:
-            await self.recorder.close(CLOSE_S)
+        is_written = await self.recorder.close(CLOSE_S if self._database.is_open else 0.0)
+        if is_written:
             await self.requests.close()
         self._closed = True
-        for timer in (self._lease_timer, self._poll_timer, self._check_timer):
+        for timer in (self._lease_timer, self._poll_timer, self._check_timer, self._trust_timer):
             if timer is not None:
                 timer.cancel()
         self.monitor.close()
@@ -198,10 +222,10 @@ class RunStore:
             task.cancel()
         if self._unsubscribe is not None:
             self._unsubscribe()
-        engine, self._engine = self._engine, None
+        engine = self._database.detach()
         if engine is None:
             return
-        if self._has_lease:
+        if self._has_lease and is_written:
             try:
                 async with asyncio.timeout(CLOSE_S):
                     await engine.write(lambda tx: release_process(tx, self.process))
@@ -210,14 +234,15 @@ class RunStore:
         if self._signals is not None:
             self._signals.notify_watchers()
             self._signals.close()
-        await engine.close()
+        closing = asyncio.ensure_future(engine.close())
+        await asyncio.wait([closing], timeout=CLOSE_S if is_written else 0.0)
+        if not closing.done():
+            logger.warning("the run store does not answer; it is left open")
 
     @property
     def engine(self) -> Engine:
         """The open database. Raises Failed if there is none."""
-        if self._engine is None:
-            raise Failed("The run store is not available.", code="storage_closed")
-        return self._engine
+        return self._database.engine
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -225,22 +250,46 @@ class RunStore:
         return self._loop.create_task(self._write_flush(flush))
 
     async def _write_flush(self, flush: Flush) -> Collection[int]:
-        renew = not self._has_lease or self._lease_timer is None
-
-        def work(tx: Transaction) -> Collection[int]:
-            if renew:
-                self._renew_lease(tx)
-            return flush.write(tx, self._row)
-
         await self._opened.wait()  # the recorder limits what waits here
-        fenced = await self.engine.write(work)
-        if renew:
-            self._on_lease_begun()
+        engine = self.engine
+        try:
+            fenced = await self._write_to(engine, flush)
+        except PlexusError as error:
+            self._trusted_at = time.monotonic() + LEASE_S
+            if not await self._replace(error, engine):
+                raise
+            fenced = await self._write_to(self.engine, flush)
+        if self._lease_timer is None:
+            self._start_lease_timer()
         if self._signals is not None:
             self._signals.notify_watchers()
         if self.restarts.has_restarted and self.loaded.is_used:
             self.on_signal()  # readers that followed a run before it was restarted here
         return fenced
+
+    async def _write_to(self, engine: Engine, flush: Flush) -> Collection[int]:
+        started_at = time.monotonic()
+        # Nothing renews the lease while no run is in progress.
+        renew = not self._has_lease or started_at - self._renewed_at > RENEW_S
+
+        def work(tx: Transaction) -> tuple[Collection[int], bool]:
+            known = True
+            if renew:
+                known = renew_lease(tx, self.process, self._identity, watching=self._watching)
+            return flush.write(tx, self._row), known
+
+        fenced, known = await engine.write(work)
+        if renew:
+            self._on_renewed(started_at, known=known)
+        return fenced
+
+    async def _is_writable(self) -> bool:
+        """Return whether the database accepts anything."""
+        try:
+            await self._renew()
+        except PlexusError:
+            return False
+        return True
 
     async def flushed(self) -> None:
         """Wait until everything that this process has recorded is written."""
@@ -266,7 +315,7 @@ class RunStore:
     def _on_checked(self, task: asyncio.Task[None]) -> None:
         self._checking = None
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.warning("cannot read the run store: %s", error)
+            self._on_error(error)
         elif self._check_again and not self._closed:
             self._check_again = False
             self.on_signal()
@@ -277,24 +326,36 @@ class RunStore:
             await asyncio.sleep(pause_s)
         self._checked_at = time.monotonic()
         self._check_again = False
-        if self._engine is None:
+        if not self._database.is_open:
             return
         with_list = self.loaded.needs_list
-        news = await self.engine.read(partial(self._read_news, with_list=with_list))
+        engine = self.engine
+        try:
+            news = await engine.read(partial(self._read_news, with_list=with_list))
+        except PlexusError as error:
+            if not await self._replace(error, engine):
+                raise
+            return
+        self._is_failing = False
         self._others_watch = news.watched
         self.requests.on_results(news.results)
         self.requests.serve(self.engine, news.requests)
         self.monitor.watch(news.processes)
-        for process in news.processes:
-            if process.host != self._host and process.expired:
+        expired = [each for each in news.processes if each.host != self._host and each.expired]
+        left_s = self._trusted_at - time.monotonic()
+        if expired and left_s <= 0:
+            for process in expired:
                 self._on_death(process)
+        elif expired and self._trust_timer is None:
+            self._trust_timer = self._loop.call_later(left_s, self._on_trusted)
         self._plan_check(news)
         if news.changes is not None:
             self.loaded.apply(news.changes)
 
     def _plan_check(self, news: _News) -> None:
         """Claim the runs that wait for this process, and check again when others are due."""
-        due = [each.left_s for each in news.processes if each.host != self._host]
+        others = [each for each in news.processes if each.host != self._host]
+        due = [min(each.left_s, LEASE_S) for each in others]
         attention_s = self.restarts.next_check_s(news.waiting) if news.waiting else None
         if attention_s == 0:
             self._start(self._claim())
@@ -318,7 +379,7 @@ class RunStore:
 
     async def hand_over(self, *, only_restarted: bool = False) -> None:
         """Stop the runs that another process can restart, and release them for it."""
-        if self._engine is None or not self.recorder.active:
+        if not self._database.is_open or not self.recorder.active:
             return
         try:
             released = await self.restarts.hand_over(self.engine, only_restarted=only_restarted)
@@ -327,6 +388,20 @@ class RunStore:
             return
         if released and self._signals is not None:
             self._signals.notify_all()
+
+    def _on_trusted(self) -> None:
+        self._trust_timer = None
+        self.on_signal()
+
+    def _on_error(self, error: BaseException) -> None:
+        """Report that the database cannot be used, once until it can."""
+        self._trusted_at = time.monotonic() + LEASE_S
+        if isinstance(error, PlexusError):
+            if not self._is_failing:
+                logger.warning("the run store is not available: %s", error.message)
+            self._is_failing = True
+        else:
+            logger.error("the run store failed", exc_info=error)
 
     def _read_news(self, tx: Transaction, *, with_list: bool) -> _News:
         waiting = self.requests.waiting
@@ -349,7 +424,7 @@ class RunStore:
                 self._signals.watch()
             else:
                 self._signals.unwatch()
-        elif self._engine is not None:
+        elif self._database.is_open:
             self._start(self._renew())
         if watching:
             self.on_signal()
@@ -396,21 +471,40 @@ class RunStore:
 
     def _on_lease_timer(self) -> None:
         self._lease_timer = None
-        if self._closed or self._engine is None:
+        if self._closed or not self._database.is_open:
             return
         if self.recorder.active or (self._is_postgres and self._watching):
-            self._start(self._renew())
+            if not self._renewing:
+                self._start(self._renew())
             self._start_lease_timer()
             self.on_signal()
 
     async def _renew(self) -> None:
-        had_lease, self._has_lease = self._has_lease, True
-        if not await self.engine.write(self._renew_lease) and had_lease:
-            # Others took this process for dead. Its runs learn whether they have another owner.
-            for run in list(self.recorder.active):
-                self.recorder.mark_changed(run)
+        kept = self._options.retention.kept_ms
+
+        def work(tx: Transaction) -> bool:
+            known = self._renew_lease(tx)
+            end_ownerless(tx, kept)
+            return known
+
+        started_at = time.monotonic()
+        self._renewing = True
+        try:
+            known = await self.engine.write(work)
+        finally:
+            self._renewing = False
+        self._on_renewed(started_at, known=known)
         if self._lease_timer is None and not self._closed:
             self._start_lease_timer()
+
+    def _on_renewed(self, started_at: float, *, known: bool) -> None:
+        had_lease, self._has_lease = self._has_lease, True
+        self._renewed_at = started_at
+        if not known:
+            if self._signals is not None:
+                self._signals.notify_all()
+            if had_lease:
+                self.recorder.mark_all()  # another process may have ended the runs
 
     def _on_death(self, process: Process) -> None:
         self._start(self._end_orphans(process))
@@ -424,12 +518,12 @@ class RunStore:
             self._signals.notify_all()
         self.on_signal()
 
-    def _start(self, work: Any) -> None:
-        task: asyncio.Task[None] = self._loop.create_task(work)
+    def _start(self, work: Coroutine[Any, Any, object]) -> None:
+        task: asyncio.Task[object] = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
 
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.warning("cannot write to the run store: %s", error)
+            self._on_error(error)
