@@ -120,6 +120,7 @@ class MemoryStore:
 
     def follow(self, run: StoredRun) -> None:
         self.followed.append(run.id)
+        asyncio.get_running_loop().call_soon(self._update, run)
 
     def unfollow(self, run: StoredRun) -> None:
         self.followed.remove(run.id)

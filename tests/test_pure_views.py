@@ -77,6 +77,7 @@ MUTATING: dict[type, set[str]] = {
         "reader",
         "release_owner",
         "refuse",
+        "release_owner",
         "respond",
         "stop",
     },

@@ -449,7 +449,7 @@ async def watch_runs(
                 yield RunsChanged(changed[start : start + RUNS_PER_EVENT], [])
             first = False
             await asyncio.sleep(interval_s)
-            # Standing watches make no progress themselves.
+            # A standing watch makes progress only when one of the others does.
             if all(run.purpose == "watch" for run in runs.running()):
                 await woken.wait()
 

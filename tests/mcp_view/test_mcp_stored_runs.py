@@ -50,7 +50,8 @@ def store(hub: Plexus) -> MemoryStore:
 
 def create(store: MemoryStore, number: int, *events: Any, **fields: Any) -> None:
     """Store a task of another process."""
-    store.create(number, *events, **({"method": "work.build", "retention_s": 60.0} | fields))
+    given: dict[str, Any] = {"method": "work.build", "retention_s": 60.0} | fields
+    store.create(number, *events, **given)
 
 
 def peer_of(hub: Plexus, revision: str, **more: Any) -> McpPeer:

@@ -316,7 +316,8 @@ async def test_keep_and_release_act_on_runs_of_this_process(open_hub: OpenHub) -
     run.detach(reader)
     assert run.orphan_deadline is not None
     assert await value(hub, "plexus.release", {"run": run.id}) is True
-    assert (run.orphan_deadline, run.log.owner) == (None, None)
+    assert not run.owned_by(reader)
+    assert await value(hub, "plexus.release", {"run": run.id}) is False
 
 
 async def test_watch_waits_for_signals_and_lists_the_runs_of_other_processes(

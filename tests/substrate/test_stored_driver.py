@@ -54,6 +54,11 @@ class Client:
                 self.collect()
         return self.messages
 
+    @property
+    def idle(self) -> bool:
+        """Whether neither the view nor the driver has work left."""
+        return self.view.idle and not self.connection.reading
+
     def collect(self) -> None:
         self.messages += [json.loads(frame) for frame in self.connection.collect()]
 
@@ -79,14 +84,12 @@ async def test_a_run_is_loaded_and_then_followed(hub: Plexus, store: MemoryStore
     client = Client(hub)
     client.call(1, ATTACH, {"run": 7, "after": 1})
     assert client.connection.collect() == []
-    assert client.connection.reading
-    assert not client.view.idle
+    assert (client.view.idle, client.connection.reading) == (False, True)
     messages = await client.read(3)
     assert messages[0] == {"jsonrpc": "2.0", "id": 1, "result": 7}
     assert [seq for seq, _ in items_of(messages, 7)] == [2, 3]
     assert store.loads == 1
-    assert client.view.idle
-    assert not client.connection.reading
+    assert client.idle
 
 
 async def test_two_requests_at_once_are_both_answered(hub: Plexus, store: MemoryStore) -> None:
@@ -220,6 +223,13 @@ async def test_a_run_has_the_client_of_its_connection(hub: Plexus) -> None:
 # --- effects with an outcome ---------------------------------------------------------------------
 
 
+async def idle(connection: Connection) -> None:
+    """Wait until no effect is pending."""
+    async with asyncio.timeout(WAIT_S):
+        while connection.reading:
+            await connection.ready()
+
+
 class Recorder(NativeConnection):
     """A view that records the outcomes of effects."""
 
@@ -248,9 +258,7 @@ async def test_the_outcome_in_another_process_is_reported_once(
     ]
     connection.perform(effects)
     assert view.outcomes == []
-    async with asyncio.timeout(WAIT_S):
-        while connection.reading:
-            await connection.ready()
+    await idle(connection)
     assert dict(view.outcomes) == dict.fromkeys(effects[:4])
     await until(lambda: len(store.requests) == 4)
     answered = ("plexus.respond", {"run": 8, "request": "1", "answer": True})
@@ -258,9 +266,7 @@ async def test_the_outcome_in_another_process_is_reported_once(
     view.outcomes.clear()
     store.answer = lambda *_: Failed("no such answer")
     connection.perform(effects[:3])
-    async with asyncio.timeout(WAIT_S):
-        while connection.reading:
-            await connection.ready()
+    await idle(connection)
     assert {str(error) for _, error in view.outcomes} == {"no such answer"}
     assert len(view.outcomes) == 3
 
@@ -272,8 +278,6 @@ async def test_effects_on_an_unknown_run_are_reported_as_not_found(
     connection = Connection(hub, view, LOCAL)
     effects: list[Any] = [AnswerQuestion(1, 99, "1", True), KeepRun(1, 99, 5.0), CancelRun(99, "x")]
     connection.perform(effects)
-    async with asyncio.timeout(WAIT_S):
-        while connection.reading:
-            await connection.ready()
+    await idle(connection)
     assert [error.code for _, error in view.outcomes if error is not None] == ["not_found"] * 2
     assert store.loads == 3
