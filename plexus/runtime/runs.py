@@ -9,7 +9,8 @@ Rules:
 - Finished runs are kept within three limits (count, bytes, age) so that clients can attach to them.
   Finished watches and control calls are kept separately, so that inspecting the server evicts no
   work.
-- One timer checks all deadlines; it stops while no run is in progress.
+- One timer checks all deadlines; it slows down while only watches are in progress, and stops while
+  no run is.
 - Listeners for logs, metrics and traces are notified of every start and end, and of every refused
   call. Without listeners that costs one check of an empty list.
 """
@@ -50,6 +51,8 @@ logger = logging.getLogger("plexus.runs")
 
 #: Interval of the deadline check. Deadlines are seconds and minutes, so this is exact enough.
 TICK_S = 0.25
+#: The interval while only standing watches are in progress, which have no deadlines.
+WATCH_TICK_S = 1.0
 
 #: Listener for started runs: the run, its arguments, and the trace context of its caller.
 RunStarted = Callable[[Run, Mapping[str, Any], Mapping[str, str] | None], None]
@@ -105,6 +108,8 @@ class Runs:
             "kept_runs", limits.kept_runs, "kept runs", "Wait until one of them expires."
         )
         self._ticking = False
+        #: The timer of the next check, if it has the longer interval.
+        self._slow_timer: asyncio.TimerHandle | None = None
         self._ended: dict[str, int] = {"complete": 0, "error": 0, "cancelled": 0}
         self._abandoned = 0
         #: Waiters until no run is in progress.
@@ -151,9 +156,8 @@ class Runs:
         if key is not None:
             run.key = key
             self._by_key[principal, key] = run
-        if not self._ticking:
-            self._ticking = True
-            asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        if not self._ticking or (self._slow_timer is not None and purpose != "watch"):
+            self._schedule_tick(slow=False)
         return run
 
     def find_by_key(self, principal: Principal, key: str, method: str) -> LocalRun | None:
@@ -382,7 +386,18 @@ class Runs:
 
     # --- deadlines ----------------------------------------------------------------------------
 
+    def _schedule_tick(self, *, slow: bool) -> None:
+        self._ticking = True
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
+            self._slow_timer = None
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(WATCH_TICK_S if slow else TICK_S, self._tick)
+        if slow:
+            self._slow_timer = timer
+
     def _tick(self) -> None:
+        self._slow_timer = None
         now = time.monotonic()
         for run in self.running():
             if run.cancel_deadline is not None:
@@ -397,7 +412,7 @@ class Runs:
         self._evict_expired(now)
         self._ticking = bool(self._running)
         if self._ticking:
-            asyncio.get_running_loop().call_later(TICK_S, self._tick)
+            self._schedule_tick(slow=all(map(_has_no_deadline, self._running.values())))
 
     def _evict_expired(self, now: float) -> None:
         limit = now - self.limits.finished_s
@@ -408,6 +423,11 @@ class Runs:
             for run in over:
                 del self._kept[run.id]
                 self._promises.release(run.principal.name)
+
+
+def _has_no_deadline(run: LocalRun) -> bool:
+    deadlines = (run.deadline, run.cancel_deadline, run.orphan_deadline)
+    return run.purpose == "watch" and all(each is None for each in deadlines)
 
 
 def _pools(limits: Limits) -> dict[Purpose, FairPool]:

@@ -30,6 +30,7 @@ from plexus.events import Cancelled, ErrorEvent, Result
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
+from plexus.runtime import runs
 from plexus.runtime.builtin import PlexusActivation, RunsChanged
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -286,6 +287,20 @@ async def test_watch_sends_evicted_runs_and_none_of_other_principals(open_hub: O
                 gone += event.gone
     watching.run.cancel("enough")
     await settled(watching.run)
+
+
+async def test_deadlines_are_checked_soon_although_a_watch_is_open(
+    open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "WATCH_TICK_S", 60.0)
+    hub = open_hub(Demo, limits=Limits(run_s=0.1))
+    watching = hub.call("plexus.watch").run
+    await asyncio.sleep(2 * runs.TICK_S)  # the next check is far away by then
+    terminal = await settled(hub.call("demo.wait").run)
+    assert isinstance(terminal, ErrorEvent)
+    assert terminal.code == "deadline"
+    watching.cancel("enough")
+    await settled(watching)
 
 
 # --- attach, cancel, respond, unsubscribe --------------------------------------------------------
