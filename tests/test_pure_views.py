@@ -77,7 +77,6 @@ MUTATING: dict[type, set[str]] = {
         "reader",
         "release_owner",
         "refuse",
-        "release_owner",
         "respond",
         "stop",
     },

@@ -23,7 +23,7 @@ import os
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -231,6 +231,16 @@ class Runs:
         run.retention_s = for_s
         self._kept[run.id] = (run, time.monotonic() + for_s)
 
+    def forget(self, run_ids: Iterable[int]) -> None:
+        """Forget ended runs that were deleted from the run store."""
+        for run_id in run_ids:
+            self._finished.discard(run_id)
+            self._finished_control.discard(run_id)
+            kept = self._kept.get(run_id)
+            if kept is not None and kept[0].terminal is not None:
+                del self._kept[run_id]
+                self._promises.release(kept[0].principal.name)
+
     def list_kept(self, principal: Principal) -> list[Run]:
         """Return this principal's runs with a guaranteed retention.
 
@@ -254,7 +264,7 @@ class Runs:
             mine += self._only_stored(self.stored, principal, {run.id for run in mine})
         return sorted(mine, key=lambda run: run.started_at, reverse=True)
 
-    def forget(self, run: LocalRun) -> None:
+    def forget_moved(self, run: LocalRun) -> None:
         """Forget a run that has ended here and continues in another process."""
         self._finished.discard(run.id)
         self._finished_control.discard(run.id)

@@ -15,9 +15,9 @@ import asyncio
 import bisect
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from plexus.errors import NotFound, PlexusError
 from plexus.events import ErrorEvent, Event, Gap, QuestionAsked, Terminal
@@ -32,6 +32,8 @@ from plexus.runtime.run import Run
 
 __all__ = (
     "ENDED_STATES",
+    "FoundRuns",
+    "RunQuery",
     "RunRecord",
     "RunSource",
     "StoredLog",
@@ -110,6 +112,33 @@ class RunRecord:
         return described | {name: value for name, value in optional.items() if value is not None}
 
 
+class RunQuery(NamedTuple):
+    """Which recorded runs to return, newest first."""
+
+    #: Only runs that started at or after, and before these times, in milliseconds since the epoch.
+    since_ms: int | None = None
+    until_ms: int | None = None
+    #: Only runs of methods that match one of these patterns; any method without one.
+    methods: tuple[str, ...] = ()
+    #: A state or an outcome; None for all.
+    state: str | None = None
+    #: Only runs whose output, arguments or summary have this text: words, or any text in quotes.
+    text: str | None = None
+    #: Whether runs of other projects are included.
+    all_projects: bool = False
+    #: Only runs before this one, the last of the previous page.
+    before: int | None = None
+    limit: int = 50
+
+
+class FoundRuns(NamedTuple):
+    """Some of the runs that a search has found."""
+
+    runs: list[RunRecord]
+    #: Where a search stopped at its bounds: pass it as `before` to continue. None otherwise.
+    stopped_at: int | None = None
+
+
 class RunSource(DroppedItems, Protocol):
     """The run store, as its runs use it."""
 
@@ -158,6 +187,26 @@ class StoredRuns(Protocol):
 
     async def close(self) -> None:
         """Write what is left of the recorded runs, and close the store."""
+
+    # --- history ------------------------------------------------------------------------------
+
+    async def query(self, principal: Principal, query: RunQuery) -> list[dict[str, Any]]:
+        """Return this principal's recorded runs as in `plexus.runs`. Raises PlexusError."""
+
+    def search(self, principal: Principal, query: RunQuery) -> AsyncGenerator[FoundRuns, None]:
+        """Yield the runs of a query with a text as they are found. Raises PlexusError."""
+
+    async def details(self, run_id: int) -> RunRecord | None:
+        """Return what is recorded about a run, or None. Raises PlexusError."""
+
+    async def pin(self, run_id: int, pinned: bool) -> None:
+        """Keep a run until it is unpinned, or end that. Raises PlexusError."""
+
+    async def delete(self, run_ids: Sequence[int]) -> int:
+        """Delete ended runs, and return how many were. Raises PlexusError."""
+
+    async def prune(self) -> int:
+        """Delete the runs whose retention has ended, and return how many. Raises PlexusError."""
 
 
 class StoredLog(RunLog):

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +21,7 @@ from plexus.runtime.hub import Plexus
 from plexus.runtime.run import LocalRun, Run
 
 if TYPE_CHECKING:  # imported when the store is opened
-    from plexus.runtime.stored_run import StoredRun
+    from plexus.runtime.stored_run import FoundRuns, RunQuery, RunRecord, StoredRun
     from substrate.run_store.store import RunStore
     from substrate.settings import Settings
 
@@ -207,3 +207,34 @@ class LazyRunStore:
         """End all loaded runs because this process stops."""
         if self._store is not None:
             self._store.loaded.close()
+
+    # --- history ------------------------------------------------------------------------------
+
+    async def query(self, principal: Principal, query: RunQuery) -> list[dict[str, Any]]:
+        """Return this principal's recorded runs as in `plexus.runs`. Raises PlexusError."""
+        return await (await self.opened()).history.query(principal, query)
+
+    async def search(
+        self, principal: Principal, query: RunQuery
+    ) -> AsyncGenerator[FoundRuns, None]:
+        """Yield the runs of a query with a text as they are found. Raises PlexusError."""
+        history = (await self.opened()).history
+        async with contextlib.aclosing(history.search(principal, query)) as parts:
+            async for found in parts:
+                yield found
+
+    async def details(self, run_id: int) -> RunRecord | None:
+        """Return what is recorded about a run, or None. Raises PlexusError."""
+        return await (await self.opened()).history.details(run_id)
+
+    async def pin(self, run_id: int, pinned: bool) -> None:
+        """Keep a run until it is unpinned, or end that. Raises PlexusError."""
+        await (await self.opened()).history.pin(run_id, pinned)
+
+    async def delete(self, run_ids: Sequence[int]) -> int:
+        """Delete ended runs, and return how many were. Raises PlexusError."""
+        return await (await self.opened()).history.delete(run_ids)
+
+    async def prune(self) -> int:
+        """Delete the runs whose retention has ended, and return how many. Raises PlexusError."""
+        return await (await self.opened()).history.prune()

@@ -360,7 +360,7 @@ class Recorder:
         if entry is not None:
             if entry.fenced or entry.held:
                 assert isinstance(run, LocalRun), "only runs of this process are recorded"
-                self._hub.runs.forget(run)  # it continues elsewhere
+                self._hub.runs.forget_moved(run)  # it continues elsewhere
             if entry.held:
                 return
             if self._task is not None and self._loop.time() - self._last_flush > DELAYED_S:

@@ -4,7 +4,8 @@ Only finished runs that are not pinned are ever deleted. A deletion is limited t
 so that one transaction never blocks other writers for long: repeat it while it returns runs. Select
 and delete in one transaction; a run that was pinned in between would be lost otherwise.
 
-The caller deletes the runs from the search index and notifies its readers.
+Deleted runs are listed in `run_deletions` until they are deleted from the search index as well,
+which `substrate.run_store.maintenance` does.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def oldest_runs(tx: Transaction, excess_bytes: int, limit: int = BATCH) -> list[
         return []
     found = []
     rows = tx.all(
-        f"SELECT id, COALESCE(bytes, 0) FROM runs WHERE {_DELETABLE} ORDER BY ended_ms, id LIMIT ?",
+        f"SELECT id, COALESCE(bytes, 0) FROM runs WHERE ended_ms IS NOT NULL AND {_DELETABLE}"
+        " ORDER BY ended_ms, id LIMIT ?",
         (limit,),
     )
     for run, size in rows:
@@ -59,14 +61,20 @@ def oldest_runs(tx: Transaction, excess_bytes: int, limit: int = BATCH) -> list[
 
 def delete_runs(tx: Transaction, ids: Sequence[int]) -> None:
     """Delete runs with their chunks, questions and requests."""
+    tx.many(
+        "INSERT INTO run_deletions (run) VALUES (?) ON CONFLICT (run) DO NOTHING",
+        [(run,) for run in ids],
+    )
     for table, column in _TABLES:
         tx.many(f"DELETE FROM {table} WHERE {column} = ?", [(run,) for run in ids])
 
 
 def stored_bytes(tx: Transaction) -> int:
     """Return the size of all recorded runs."""
-    row = tx.one("SELECT COALESCE(SUM(bytes), 0) FROM runs")
-    return 0 if row is None else int(row[0])
+    # In two parts, each of which an index has.
+    parts = ("ended_ms IS NOT NULL", "state < 3")
+    rows = [tx.one(f"SELECT COALESCE(SUM(bytes), 0) FROM runs WHERE {part}") for part in parts]
+    return sum(int(row[0]) for row in rows if row is not None)
 
 
 def prune_runs(tx: Transaction, now_ms: int, max_bytes: int, limit: int = BATCH) -> list[int]:

@@ -8,6 +8,8 @@
   within one flush are in `runs.items` instead.
 - `run_questions` has the open questions; an answered one is deleted.
 - `run_requests` has calls for the process that executes a run: cancel it, answer its question.
+- `run_deletions` has deleted runs that may still be in the search index.
+- `run_maintenance` has the process that maintains the store, and the search index that was filled.
 """
 
 from __future__ import annotations
@@ -70,9 +72,10 @@ _TABLES: Final = (
     )""",
     "CREATE INDEX runs_by_start ON runs (principal, started_ms)",
     "CREATE INDEX runs_by_project ON runs (principal, project, started_ms)",
-    "CREATE INDEX runs_by_method ON runs (principal, method, started_ms)",
-    "CREATE INDEX runs_by_outcome ON runs (principal, outcome, started_ms)",
-    "CREATE INDEX runs_by_end ON runs (ended_ms)",
+    # What else is filtered is in the index, because rows are large and far apart.
+    "CREATE INDEX runs_by_method ON runs (principal, method, started_ms, project, outcome, state)",
+    "CREATE INDEX runs_by_outcome ON runs (principal, outcome, started_ms, project, state)",
+    "CREATE INDEX runs_by_end ON runs (ended_ms, bytes) WHERE ended_ms IS NOT NULL",
     "CREATE INDEX runs_by_expiry ON runs (kept_until) WHERE pinned = 0",
     f"CREATE INDEX runs_in_progress ON runs (process) WHERE state < {ENDED}",
     "CREATE INDEX runs_to_index ON runs (id) WHERE indexed = 0",
@@ -104,6 +107,12 @@ _TABLES: Final = (
         result TEXT
     )""",
     "CREATE INDEX run_requests_open ON run_requests (process) WHERE result IS NULL",
+    "CREATE TABLE run_deletions (run {key})",
+    """CREATE TABLE run_maintenance (
+        name {name} PRIMARY KEY,
+        value {name} NOT NULL,
+        until_ms BIGINT NOT NULL
+    )""",
 )
 
 RUNS: Final = Component("runs", (Migration(both=_TABLES),), durability="normal", erases=True)

@@ -6,7 +6,7 @@
   read in one transaction: requests for its runs, answers to its own requests, items of followed
   runs, the list of runs.
 - While this process executes or watches runs, a timer renews its lease and looks for dead
-  processes. Otherwise nothing runs here.
+  processes. The background work is in `Maintenance`. Otherwise nothing runs here.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from plexus.errors import PlexusError
+from plexus.errors import Failed, PlexusError
 from plexus.private_files import data_folder
 from plexus.process_identity import host_id, start_time
 from plexus.runtime.hub import Plexus
@@ -41,11 +41,13 @@ from substrate.run_store.leases import (
     renew_lease,
 )
 from substrate.run_store.loaded_runs import Changes, LoadedRuns
+from substrate.run_store.maintenance import Maintenance
 from substrate.run_store.policy import RecordPolicy, RetentionPolicy
 from substrate.run_store.queries import Request, Scope, open_requests
 from substrate.run_store.recorder import Recorder
 from substrate.run_store.requests import Requests, read_results
 from substrate.run_store.restarts import Owner, Restarts, WaitingRun, waiting_runs
+from substrate.run_store.run_history import RunHistory
 from substrate.run_store.signals import Signals
 from substrate.settings import Settings
 
@@ -119,7 +121,10 @@ class RunStore:
         project = str(options.project)
         # A shared server shows each principal all its runs; on one machine projects are separate.
         scope = Scope(self.process, None if self._is_postgres else project)
+        self._scope = scope
         self.loaded = LoadedRuns(hub, self, scope)
+        #: While the store is open.
+        self.maintenance: Maintenance | None = None
         self.requests = Requests(
             hub, self.process, self._wake_process, hub.new_id, options.retention.kept_ms
         )
@@ -171,8 +176,12 @@ class RunStore:
 
     async def open(self) -> None:
         """Open the database and find the processes that share it. Raises PlexusError."""
+        options = self._options
         engine = await self._database.open()
         self._trusted_at = time.monotonic() + LEASE_S
+        self.maintenance = Maintenance(
+            lambda: self.engine, options.database, options.retention, self.process, self._on_deleted
+        )
         if self._is_postgres:
             self._unsubscribe = engine.subscribe(self.on_signal)
         else:
@@ -187,6 +196,7 @@ class RunStore:
             self.set_watching(True)
         self._opened.set()
         self.on_signal()
+        self.maintenance.start()
 
     async def _replace(self, error: PlexusError, failed: Engine) -> bool:
         """Open the database again if its files are corrupt or gone. Returns whether it was."""
@@ -223,8 +233,10 @@ class RunStore:
         if self._unsubscribe is not None:
             self._unsubscribe()
         engine = self._database.detach()
-        if engine is None:
+        maintenance, self.maintenance = self.maintenance, None
+        if engine is None or maintenance is None:
             return
+        await maintenance.close()
         if self._has_lease and is_written:
             try:
                 async with asyncio.timeout(CLOSE_S):
@@ -265,6 +277,8 @@ class RunStore:
             self._signals.notify_watchers()
         if self.restarts.has_restarted and self.loaded.is_used:
             self.on_signal()  # readers that followed a run before it was restarted here
+        if flush.ended and self.maintenance is not None:
+            self.maintenance.on_runs_ended()
         return fenced
 
     async def _write_to(self, engine: Engine, flush: Flush) -> Collection[int]:
@@ -452,6 +466,22 @@ class RunStore:
     async def request(self, run: int, method: str, params: dict[str, Any]) -> Any:
         """Call a method in the process that executes a run. Raises PlexusError."""
         return await self.requests.make(self.engine, run, method, params)
+
+    # --- history ------------------------------------------------------------------------------
+
+    @property
+    def history(self) -> RunHistory:
+        """The recorded runs. Raises Failed if the store is not open."""
+        if self.maintenance is None:
+            raise Failed("The run store is not available.", code="storage_closed")
+        project = self._scope.project
+        return RunHistory(self.engine, self.maintenance, project, self.flushed)
+
+    def _on_deleted(self, runs: Sequence[int]) -> None:
+        self._hub.runs.forget(runs)
+        self.loaded.forget(runs)
+        if self._signals is not None:
+            self._signals.notify_watchers()
 
     # --- leases -------------------------------------------------------------------------------
 

@@ -64,6 +64,9 @@ class LoadedStore:
         self.find_kept, self.load_kept = loaded.find_kept, loaded.load_kept
         self.hand_over = store.hand_over
         self.refresh, self.watch, self.close_runs = loaded.refresh, loaded.watch, loaded.close
+        history = store.history
+        self.query, self.search, self.details = history.query, history.search, history.details
+        self.pin, self.delete, self.prune = history.pin, history.delete, history.prune
 
     async def close(self) -> None:
         """Close the store."""

@@ -67,7 +67,7 @@ def pretend(host: str = "", clock: str = "0") -> None:
 
 
 async def main(database: str, load: str) -> None:
-    from store_hubs import StoreHub  # noqa: PLC0415 - after the host and the clock are replaced
+    from store_hubs import StoreHub
 
     opened = await StoreHub.open(database, Load)
     hub, store = opened.hub, opened.store

@@ -34,6 +34,7 @@ TABLES = Component(
                 "CREATE TABLE run_chunks (id {key}, run BIGINT, bytes {bytes})",
                 "CREATE TABLE run_questions (run BIGINT, request BIGINT)",
                 "CREATE TABLE run_requests (id {key}, run BIGINT)",
+                "CREATE TABLE run_deletions (run {key})",
             )
         ),
     ),
