@@ -12,13 +12,14 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from plexus.errors import Busy
+from plexus.errors import Busy, PlexusError
 from plexus.storage.engine import Engine, Transaction, is_postgres, sqlite_path
 from substrate.run_store.leases import database_ms
 from substrate.run_store.policy import RetentionPolicy
@@ -40,6 +41,8 @@ IDLE_S: Final = 1800.0
 PRUNE_S: Final = 300.0
 #: How long another process leaves the work to the one that has claimed it.
 CLAIM_MS: Final = 60_000
+#: Maximum seconds to end the claim when the store is closed.
+RELEASE_S: Final = 0.2
 #: Runs and characters that are indexed at a time, and characters of one run. The index has a
 #: maximum of words for each run.
 INDEX_RUNS: Final = 50
@@ -103,6 +106,7 @@ class Maintenance:
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._pruned_at = -PRUNE_S
+        self._has_claim = False
         self._closed = False
 
     @property
@@ -112,6 +116,11 @@ class Maintenance:
     def start(self) -> None:
         """Begin the background work soon."""
         self._schedule(FIRST_S)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the background work is going on."""
+        return self._task is not None
 
     def on_runs_ended(self) -> None:
         """Index runs that have ended, after a while."""
@@ -128,6 +137,9 @@ class Maintenance:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        with contextlib.suppress(PlexusError, TimeoutError):
+            async with asyncio.timeout(RELEASE_S):
+                await self._release()
         if self._index is not None:
             await self._index.close()
 
@@ -163,7 +175,7 @@ class Maintenance:
         is_due = time.monotonic() - self._pruned_at >= PRUNE_S
         if not is_due and not await self._engine.read(_has_work):
             return
-        if not await self._claim():
+        if not await self.claim():
             self._schedule(CLAIM_MS / 1000)
             return
         if is_due:
@@ -171,9 +183,18 @@ class Maintenance:
         if await self._engine.read(_deletions):
             await self.finish_deletions()
         await self.index_runs()
+        await self._release()
 
-    async def _claim(self) -> bool:
-        return await self._engine.write(lambda tx: _claim(tx, self._process))
+    async def claim(self) -> bool:
+        """Claim the work for this process; False if another one does it. Raises PlexusError."""
+        self._has_claim = await self._engine.write(lambda tx: _claim(tx, self._process))
+        return self._has_claim
+
+    async def _release(self) -> None:
+        """Leave the work to other processes. Without this, they wait until the claim ends."""
+        if self._has_claim:
+            self._has_claim = False
+            await self._engine.write(lambda tx: _release(tx, self._process))
 
     async def _pause(self, worked_s: float) -> None:
         await asyncio.sleep(max(worked_s * PAUSE, 0.01))
@@ -229,7 +250,7 @@ class Maintenance:
         while True:
             started_at = time.monotonic()
             batch = await self._engine.read(partial(_next_batch, cursor))
-            if not batch.entries:
+            if not batch.entries and not batch.done:
                 return
             await index.add(batch.entries)
             deleted = await self._engine.write(partial(_mark_indexed, batch.done))
@@ -237,7 +258,7 @@ class Maintenance:
                 await index.delete(deleted)
             cursor = batch.cursor
             await self._pause(time.monotonic() - started_at)
-            if not await self._claim():
+            if not await self.claim():
                 return
 
     async def _check_identity(self, index: SearchIndex) -> None:
@@ -264,6 +285,11 @@ def _claim(tx: Transaction, process: str) -> bool:
         return False
     _store_value(tx, "process", process, now + CLAIM_MS)
     return True
+
+
+def _release(tx: Transaction, process: str) -> None:
+    sql = "UPDATE run_maintenance SET until_ms = 0 WHERE name = 'process' AND value = ?"
+    tx.run(sql, (process,))
 
 
 def _store_value(tx: Transaction, name: str, value: str, until_ms: int) -> None:
