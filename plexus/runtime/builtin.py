@@ -28,6 +28,7 @@ from plexus.rpc import wire
 from plexus.rpc.replies import AnswerBuffer
 from plexus.runtime.calls import Call
 from plexus.runtime.changes import Change
+from plexus.runtime.history import HistoryMethods
 from plexus.runtime.hub import Plexus
 from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.runs import Runs
@@ -68,7 +69,7 @@ class RunsChanged(Event):
         return "".join(f"{run['run']} {run['method']} {run['state']}\n" for run in self.runs)
 
 
-class PlexusActivation(Activation):
+class PlexusActivation(HistoryMethods, Activation):
     """The server itself: list methods and runs; follow, answer and stop runs."""
 
     namespace = "plexus"

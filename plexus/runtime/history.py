@@ -1,0 +1,292 @@
+"""The methods of the namespace `plexus` for recorded runs: list, search, inspect, pin and delete.
+
+They reach only the caller's own runs; a run of another principal is not found. Changing a run needs
+the scope of its method, as stopping it does. A hub without a run store raises Unsupported.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from annotated_types import Ge, Le, MaxLen
+
+from plexus.activation import method
+from plexus.context import Context
+from plexus.errors import Denied, InvalidParams, Unsupported
+from plexus.events import Event
+from plexus.principal import READ, Principal
+from plexus.rpc import wire
+from plexus.runtime.hub import Plexus
+from plexus.runtime.runs import unknown_run
+
+if TYPE_CHECKING:  # only a process that reads the run store imports it
+    from plexus.runtime.stored_run import RunQuery, RunRecord, StoredRuns
+
+__all__ = ("HistoryMethods", "RunsFound", "parse_time")
+
+#: Seconds of the units of a duration.
+UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?([smhdw])")
+#: Maximum number of runs that one call deletes.
+MAX_DELETED: Final = 1000
+
+
+class RunsFound(Event):
+    """Runs that a search has found, as in `plexus.runs`."""
+
+    runs: list[dict[str, Any]]
+    #: Where the search stopped at its limits: continue with it as `before`. None otherwise.
+    stopped_at: int | None = None
+
+    def as_text(self) -> str:
+        return "".join(f"{run['run']} {run['method']} {run['state']}\n" for run in self.runs)
+
+
+def parse_time(value: str | int, now_ms: int | None = None) -> int:
+    """Return a time in milliseconds since the epoch.
+
+    `value` is such a time, a duration before now (`30m`, `3h`, `2d`), or an ISO date, which is in
+    the local time zone unless it contains one. Raises InvalidParams.
+    """
+    if isinstance(value, int):
+        return value
+    text = value.strip()
+    if text.isdecimal() and text.isascii():
+        return int(text[:18])
+    duration = _DURATION.fullmatch(text)
+    if duration is not None:
+        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        return now - round(float(duration[1]) * UNITS[duration[2]] * 1000)
+    try:
+        return round(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidParams(
+            f"{value!r} is not a time. Write a duration such as 30m, 3h or 2d, a date such as "
+            "2026-05-01 or 2026-05-01T14:30, or milliseconds since the epoch."
+        ) from error
+
+
+class HistoryMethods:
+    """Part of the activation `plexus`."""
+
+    _hub: Plexus
+
+    @method(title="List recorded runs", read_only=True, open_world=False, control=True)
+    async def history(
+        self,
+        since: str | int | None = None,
+        until: str | int | None = None,
+        method: str | None = None,
+        state: str | None = None,
+        search: str | None = None,
+        before: int | None = None,
+        limit: Annotated[int, Ge(1), Le(1000)] = 50,
+        all_projects: bool = False,
+        *,
+        ctx: Context,
+    ) -> list[dict[str, Any]]:
+        """List your recorded runs, newest first: finished ones and those in progress.
+
+        Times are durations before now ("30m", "3h", "2d"), ISO dates, or milliseconds since the
+        epoch. A search for words finds runs that have all of them in their output or arguments; a
+        text in quotes, or one that has more than words, is found as it is written. That search is
+        limited; a warning is sent if it stopped early.
+
+        Args:
+            since: Only runs that started at this time or later.
+            until: Only runs that started before this time.
+            method: Only methods that match this pattern, such as "bash.*"; separate several with
+                commas.
+            state: Only runs in this state (running, asking, cancelling, complete, error,
+                cancelled) or with this outcome (succeeded, failed).
+            search: Only runs whose output, arguments or summary have this text.
+            before: Only runs that are older than this one, the last of the previous page.
+            limit: Maximum number of runs, 1 to 1000.
+            all_projects: Include the runs of other project folders.
+        """
+        stored = self._stored()
+        query = _query(since, until, method, state, search, before, limit, all_projects)
+        if search is None:
+            return await stored.query(ctx.principal, query)
+        listed = []
+        async with aclosing(stored.search(ctx.principal, query)) as parts:
+            async for found in parts:
+                listed += [record.describe() for record in found.runs]
+                if found.stopped_at is not None:
+                    await ctx.warning(
+                        "The search has reached its limits and stopped early. Continue with "
+                        f"before={found.stopped_at}."
+                    )
+        return listed
+
+    @method(
+        title="Search recorded runs",
+        listed=False,
+        deadline_s=None,
+        read_only=True,
+        open_world=False,
+    )
+    async def find_runs(
+        self,
+        search: str,
+        since: str | int | None = None,
+        until: str | int | None = None,
+        method: str | None = None,
+        state: str | None = None,
+        before: int | None = None,
+        limit: Annotated[int, Ge(1), Le(1000)] = 50,
+        all_projects: bool = False,
+        *,
+        ctx: Context,
+    ) -> AsyncIterator[RunsFound]:
+        """Stream your recorded runs that have a text, newest first, as they are found.
+
+        The parameters are those of `plexus.history`. The last event has `stopped_at` if the search
+        reached its limits.
+
+        Args:
+            search: Words, or any other text, or a text in quotes.
+            since: Only runs that started at this time or later.
+            until: Only runs that started before this time.
+            method: Only methods that match this pattern.
+            state: Only runs in this state or with this outcome.
+            before: Only runs that are older than this one.
+            limit: Maximum number of runs, 1 to 1000.
+            all_projects: Include the runs of other project folders.
+        """
+        stored = self._stored()
+        query = _query(since, until, method, state, search, before, limit, all_projects)
+        async with aclosing(stored.search(ctx.principal, query)) as parts:
+            async for found in parts:
+                yield RunsFound([record.describe() for record in found.runs], found.stopped_at)
+
+    @method(title="Inspect a run", read_only=True, open_world=False, control=True)
+    async def inspect(self, run: int, *, ctx: Context) -> dict[str, Any]:
+        """Return everything that is known about one of your runs, except its output.
+
+        The arguments are as recorded, without secrets.
+
+        Args:
+            run: Number of the run.
+        """
+        stored = self._hub.runs.stored
+        record = None if stored is None else await stored.details(run)
+        if record is None:
+            return (await self._hub.runs.fetch(run, ctx.principal)).describe()
+        if record.principal != ctx.principal.name:
+            raise unknown_run(run)
+        return _details(record)
+
+    @method(title="Pin a run", idempotent=True, open_world=False, scope=READ, control=True)
+    async def pin(self, run: int, pinned: bool = True, *, ctx: Context) -> bool:
+        """Keep one of your recorded runs until it is unpinned. Returns whether it is pinned.
+
+        Args:
+            run: Number of the run.
+            pinned: False to unpin it, so that it is deleted when its retention has ended.
+        """
+        await self._record_to_change(run, ctx.principal)
+        await self._stored().pin(run, pinned)
+        return pinned
+
+    @method(
+        title="Delete recorded runs",
+        destructive=True,
+        idempotent=True,
+        open_world=False,
+        scope=READ,
+        control=True,
+    )
+    async def delete(self, runs: Annotated[list[int], MaxLen(MAX_DELETED)], *, ctx: Context) -> int:
+        """Delete some of your finished runs for good. Returns how many were deleted.
+
+        Their output is removed from the search index and from the files as well.
+
+        Args:
+            runs: Numbers of the runs, up to 1000.
+        """
+        for run in runs:
+            await self._record_to_change(run, ctx.principal)
+        return await self._stored().delete(runs)
+
+    @method(title="Delete expired runs", destructive=True, idempotent=True, open_world=False)
+    async def prune(self) -> int:
+        """Delete all runs whose retention has ended now. Returns how many were deleted.
+
+        This also happens by itself. Pinned runs stay.
+        """
+        return await self._stored().prune()
+
+    def _stored(self) -> StoredRuns:
+        stored = self._hub.runs.stored
+        if stored is None:
+            raise Unsupported("This hub has no run store. Serve the activation with substrate.")
+        return stored
+
+    async def _record_to_change(self, run: int, principal: Principal) -> RunRecord:
+        """Return the record of a run. Raises NotFound and Denied as `find_run_to_control` does."""
+        record = await self._stored().details(run)
+        if record is None or record.principal != principal.name:
+            raise unknown_run(run)
+        if not principal.may(record.scope):
+            raise Denied(
+                f"{record.method} needs the scope {record.scope!r}, which {principal.name} does "
+                "not have",
+                data={"scope": record.scope},
+            )
+        return record
+
+
+def _query(
+    since: str | int | None,
+    until: str | int | None,
+    method: str | None,
+    state: str | None,
+    search: str | None,
+    before: int | None,
+    limit: int,
+    all_projects: bool,
+) -> RunQuery:
+    """Return the query of these parameters. Raises InvalidParams."""
+    from plexus.runtime.stored_run import RunQuery
+
+    return RunQuery(
+        None if since is None else parse_time(since),
+        None if until is None else parse_time(until),
+        tuple(pattern.strip() for pattern in (method or "").split(",") if pattern.strip()),
+        state,
+        search,
+        all_projects,
+        before,
+        limit,
+    )
+
+
+def _arguments(record: RunRecord) -> Any:
+    """Return the recorded arguments; None if they are not recorded."""
+    if not record.arguments:
+        return None
+    try:
+        return wire.decode_trusted(record.arguments.encode())
+    except ValueError:
+        return record.arguments
+
+
+def _details(record: RunRecord) -> dict[str, Any]:
+    details = record.describe() | {
+        "arguments": _arguments(record),
+        "principal": record.principal,
+        "scope": record.scope,
+        "recorded": record.recorded,
+        "epoch": record.epoch,
+        "ended_ms": record.ended_ms,
+        "retention_s": record.retention_s,
+        "pinned": record.pinned,
+        "resource": f"run://{record.run}",
+    }
+    return {name: value for name, value in details.items() if value is not None}
