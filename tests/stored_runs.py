@@ -188,6 +188,9 @@ class MemoryStore:
     async def close(self) -> None:
         """Do nothing: there is nothing to write."""
 
+    async def hand_over(self, *, only_restarted: bool = False) -> None:
+        """Release nothing: there is no process that restarts runs."""
+
     def close_runs(self) -> None:
         for run in self.loaded.values():
             run.end_without_items("stopping", "this server is stopping")

@@ -176,7 +176,10 @@ def test_another_server_finishes_the_download_of_a_killed_one(
     assert "gap" not in types
     assert found[-1]["sha256"] == hashlib.sha256(BODY).hexdigest()
     assert (tmp_path / "a.bin").read_bytes() == BODY
-    assert origin.ranges == [None, f"bytes={LAST_CHECKPOINT}-"]
+    first, second = origin.ranges
+    assert first is None
+    assert second is not None
+    assert int(second.removeprefix("bytes=").removesuffix("-")) >= LAST_CHECKPOINT
 
 
 def test_a_rolling_restart_loses_no_run(start: StartServer, tmp_path: Path) -> None:
@@ -184,8 +187,8 @@ def test_a_rolling_restart_loses_no_run(start: StartServer, tmp_path: Path) -> N
     activation.write_text(COUNTER)
     one, two = start(activation), start(activation)
     streams = [each.stream("counter.count", {"to": 150}) for each in (one, two, one, two)]
-    runs = [run["run"] for each in (one, two) for run in runs_of(each)]
-    assert len(runs) == len(streams)
+    wait_for(lambda: len(runs_of(two)) == len(streams))
+    runs = [run["run"] for run in runs_of(two)]
     three = start(activation)
     one.process.terminate()
     one.process.wait(ANSWER_S)

@@ -184,6 +184,7 @@ async def test_a_lost_run_is_restarted_from_its_start_if_it_declares_that(
 async def test_exactly_one_of_three_processes_restarts_a_lost_run(opened: OpenStore) -> None:
     one, *others = [await opened() for _ in range(4)]
     run = await started(one, "steps.count", {"to": 4, "stops": 2}, items=2)
+    stop_noticing(one)
     await lose(one, others[0])
     for each in others:
         each.store.on_signal()
@@ -291,18 +292,19 @@ async def test_a_checkpoint_of_the_late_owner_raises_in_its_method(opened: OpenS
 
 
 async def test_a_run_is_restarted_twice(opened: OpenStore) -> None:
-    one, two, three = await opened(), await opened(), await opened()
-    watcher = await opened(Other)
+    one, watcher = await opened(), await opened(Other)
     run = await started(one, "steps.count", {"to": 6, "stops": 2}, items=3)
     following = asyncio.ensure_future(follow(await loaded(watcher, run)))
+    stop_noticing(one)
     await lose(one, watcher)
-    two.store.on_signal()
+    two = await opened()
     await wait_until(lambda: executing(run, two))
     again = two.hub.runs.find(run.id, LOCAL)
     await wait_until(lambda: again.log.last == 5)
     await two.store.flushed()
+    stop_noticing(two)
     await lose(two, watcher)
-    three.store.on_signal()
+    await opened()
     events = await following
     assert texts(events) == "1 2 3 4 5 6 "
     assert [event.epoch for event in events if isinstance(event, Restarted)] == [1, 2]
