@@ -52,6 +52,8 @@ class LazyRunStore:
         self._error: PlexusError | None = None
         self._failed_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        #: Whether the timer waits for longer than the first run should.
+        self._opens_later = False
         #: Runs that started before the store existed, with their arguments.
         self._early: list[tuple[Run, Mapping[str, Any]]] = []
         self._stop: Callable[[], None] | None = None
@@ -72,6 +74,9 @@ class LazyRunStore:
         if isinstance(run, LocalRun):
             run.recorder = self
         run.log.on_trim = self._create
+        if self._timer is not None and self._opens_later:
+            self._timer.cancel()
+            self._timer, self._opens_later = None, False
         if self._timer is None:
             self._timer = self._loop.call_later(DELAY_S, self._open_soon)
 
@@ -99,6 +104,7 @@ class LazyRunStore:
         """Open the store when this process has started, to take over runs that were released."""
         if self._stop is not None and self._timer is None and self._opening is None:
             self._timer = self._loop.call_later(START_S, self._open_soon)
+            self._opens_later = True
 
     def _open_soon(self) -> None:
         self._timer = None

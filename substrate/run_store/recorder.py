@@ -88,8 +88,8 @@ class Group:
         self.method = run.method
         self.mode = mode
         self.secret_names: frozenset[str] = frozenset() if spec is None else spec.secret_names
-        #: The argument that the hub has added, which is not one of the caller's.
-        self.hidden = None if spec is None else spec.principal_name
+        #: The arguments that the hub adds, which are not the caller's.
+        self.hidden = () if spec is None else (spec.principal_name, spec.context_name)
         scope = run.method.partition(".")[0] if spec is None else spec.scope
         #: Whether its runs can be restarted, as the method declares it.
         self.restart = "never" if spec is None or mode != "all" else spec.restart
@@ -201,7 +201,9 @@ class RunEntry(Reader):
     def _own_arguments(self) -> Mapping[str, Any]:
         """Return the arguments that are the caller's."""
         arguments, hidden = self.arguments or {}, self.group.hidden
-        return arguments if hidden is None else {k: arguments[k] for k in arguments if k != hidden}
+        if not any(name in arguments for name in hidden):
+            return arguments
+        return {name: value for name, value in arguments.items() if name not in hidden}
 
     def find_obstacle(self) -> str | None:
         """Return why this run of a method that can be restarted cannot; None if it can."""

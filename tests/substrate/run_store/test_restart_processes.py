@@ -32,6 +32,7 @@ COUNTER = '''
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from plexus import Activation, Content, Context, method
 
@@ -43,9 +44,11 @@ class Counter(Activation):
     version = "1.0.0"
 
     @method(restart="from_checkpoint")
-    async def count(self, to: int, *, ctx: Context) -> AsyncIterator[Content]:
-        """Count to a number."""
-        for number in range((ctx.restored or 0) + 1, to + 1):
+    async def count(self, until: str, *, ctx: Context) -> AsyncIterator[Content]:
+        """Count until a file exists."""
+        number = ctx.restored or 0
+        while not Path(until).exists():
+            number += 1
             yield Content(text=f"{number}")
             await ctx.checkpoint(number)
             await asyncio.sleep(0.02)
@@ -186,7 +189,8 @@ def test_a_rolling_restart_loses_no_run(start: StartServer, tmp_path: Path) -> N
     activation = tmp_path / "counter.py"
     activation.write_text(COUNTER)
     one, two = start(activation), start(activation)
-    streams = [each.stream("counter.count", {"to": 150}) for each in (one, two, one, two)]
+    end = tmp_path / "end"
+    streams = [each.stream("counter.count", {"until": str(end)}) for each in (one, two, one, two)]
     wait_for(lambda: len(runs_of(two)) == len(streams))
     runs = [run["run"] for run in runs_of(two)]
     three = start(activation)
@@ -198,12 +202,13 @@ def test_a_rolling_restart_loses_no_run(start: StartServer, tmp_path: Path) -> N
     followed = [
         follow(each, run) for each, run in zip((three, four, three, four), runs, strict=True)
     ]
+    end.touch()
     for response in followed:
         with response:
             numbers, found = zip(*items_of(response), strict=True)
         assert list(numbers) == list(range(1, len(numbers) + 1))
         counted = [int(event["text"]) for event in found if event["type"] == "content"]
-        assert sorted(set(counted)) == list(range(1, 151))
+        assert sorted(set(counted)) == list(range(1, counted[-1] + 1))
         assert "restarted" in [event["type"] for event in found]
         assert found[-1]["type"] == "complete"
     for stream in streams:
