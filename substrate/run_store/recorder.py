@@ -144,7 +144,7 @@ class RunEntry(Reader):
         self.epoch = run.epoch
         #: Whether another process has ended or taken over the run.
         self.fenced = False
-        #: Whether nothing of it is written for now, because it may be handed over.
+        #: Whether none of it is written for now, because it may be handed over.
         self.held = False
         #: Checkpoints that are not written yet, and what waits for each; None if there are none.
         self.checkpoints: list[tuple[bytes, asyncio.Future[None]]] | None = None

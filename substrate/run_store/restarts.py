@@ -41,7 +41,7 @@ logger = logging.getLogger("substrate.run_store")
 
 #: Seconds until a run that still executes here is looked at again.
 RETRY_S: Final = 0.25
-#: What readers of a run that is handed over are told.
+#: The last message to readers of a run that is handed over.
 MOVING: Final = "This server is stopping; another process continues the run."
 
 
@@ -316,7 +316,7 @@ class Restarts:
             terminal = entry.run.terminal
             if terminal is None or (isinstance(terminal, ErrorEvent) and terminal.code == "moved"):
                 moved.append((entry.run.id, entry.epoch))
-            else:  # it ended by itself
+            else:  # it ended before it was stopped
                 self._recorder.unhold(entry)
         await self._recorder.flushed()
         released = await engine.write(lambda tx: release_runs(tx, self._owner.process, moved))
