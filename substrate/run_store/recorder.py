@@ -447,6 +447,7 @@ class Recorder:
         changed, self._changed = self._changed, set()
         ended, self._ended = self._ended, []
         flush, self._next = self._next or Flush(WALL_OFFSET), None
+        flush.size, self.buffered = self.buffered, 0
         for entry in ended:
             changed.discard(entry)
             entry.collect()
@@ -462,7 +463,8 @@ class Recorder:
                 self._add_active(flush, entry)
             if entry.log.last == entry.seq and entry not in entry.log.waiting_readers:
                 entry.log.waiting_readers.append(entry)
-        flush.size, self.buffered = self.buffered, 0
+        flush.size += self.buffered
+        self.buffered = 0
         return None if flush.is_empty else flush
 
     def _add_ended(self, flush: Flush, entry: RunEntry) -> None:

@@ -248,8 +248,8 @@ class RunStore:
             self._signals.close()
         closing = asyncio.ensure_future(engine.close())
         await asyncio.wait([closing], timeout=CLOSE_S if is_written else 0.0)
-        if not closing.done():
-            logger.warning("the run store does not answer; it is left open")
+        closing.cancel()
+        await asyncio.wait([closing], timeout=0.1)
 
     @property
     def engine(self) -> Engine:

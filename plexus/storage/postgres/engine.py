@@ -23,6 +23,7 @@ from typing import Final, TypeVar
 import psycopg
 
 from plexus.errors import Failed
+from plexus.storage.daemon_threads import run_in_daemon_thread
 from plexus.storage.engine import Component, Transaction
 from plexus.storage.errors import closed, corrupt
 from plexus.storage.migrations import DatabaseVersion, migrate, stored_version
@@ -275,11 +276,22 @@ class PostgresEngine:
         """Do nothing: the server is responsible for its disk and files."""
 
     async def close(self) -> None:
-        """Finish queued work if the server responds, and close all connections."""
+        """Finish queued work if the server responds, and close all connections.
+
+        If the caller is cancelled, it disconnects, so that no thread waits for the server.
+        """
         self._closing.set()
-        await self._changes.close()
-        await asyncio.to_thread(self._writer.close)
-        await asyncio.to_thread(self._readers.shutdown)
+        try:
+            await self._changes.close()
+            await run_in_daemon_thread(self._stop, "postgres closing")
+        except asyncio.CancelledError:
+            for session in self._sessions:
+                session.disconnect()
+            raise
+
+    def _stop(self) -> None:
+        self._writer.close()
+        self._readers.shutdown()
         for session in self._sessions:
             session.drop()
 

@@ -210,8 +210,14 @@ class PostgresSession:
 
     def disconnect_if_unresponsive(self) -> None:
         """Disconnect from a server that does not respond. Called from another thread."""
-        began, connection = self._started, self._connection
-        if began is None or connection is None or time.monotonic() - began < UNRESPONSIVE_S:
+        began = self._started
+        if began is not None and time.monotonic() - began >= UNRESPONSIVE_S:
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """Make the call in progress fail. Called from another thread."""
+        connection = self._connection
+        if connection is None:
             return
         # Not `close`: the other thread is using the connection, and shutdown makes its call fail.
         with contextlib.suppress(OSError, psycopg.Error):

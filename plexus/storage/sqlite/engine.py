@@ -28,6 +28,7 @@ import apsw
 
 from plexus.errors import Failed
 from plexus.private_files import open_private
+from plexus.storage.daemon_threads import run_in_daemon_thread
 from plexus.storage.engine import Component, Transaction, sqlite_path
 from plexus.storage.errors import closed, damaged, storage_failed, storage_full
 from plexus.storage.sqlite.erasure import Eraser
@@ -176,7 +177,7 @@ class SqliteEngine:
             return
         self._closed = True
         self._listeners.clear()
-        await self._loop.run_in_executor(None, self._stop)
+        await run_in_daemon_thread(self._stop, f"{self._component.name} closing")
 
     def _stop(self) -> None:
         self._watcher.stop()
