@@ -68,6 +68,10 @@ class Effort:
     arbor_nodes: int
     chat_rounds: int
     chat_messages: int
+    recorded_rounds: int
+    recorded_events: int
+    stop_rounds: int
+    idle_s: float
 
 
 FULL = Effort(
@@ -96,6 +100,10 @@ FULL = Effort(
     arbor_nodes=100_000,
     chat_rounds=51,
     chat_messages=10_000,
+    recorded_rounds=21,
+    recorded_events=500,
+    stop_rounds=15,
+    idle_s=20.0,
 )
 #: Enough to check that everything works, too little to quote.
 QUICK = Effort(
@@ -124,6 +132,10 @@ QUICK = Effort(
     arbor_nodes=5_000,
     chat_rounds=3,
     chat_messages=500,
+    recorded_rounds=3,
+    recorded_events=20,
+    stop_rounds=2,
+    idle_s=1.0,
 )
 
 

@@ -67,6 +67,7 @@ class Server:
         self, command: Sequence[str], stderr: IO[bytes], variables: Mapping[str, str]
     ) -> None:
         self._stderr = stderr
+        self.is_on_stdio = "--stdio" in command
         # Settings of the user must not change the measurement.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SUBSTRATE_")}
         self._process = subprocess.Popen(
