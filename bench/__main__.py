@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from bench import arbor, chat, front, memory, native, recording, tool_styles
+from bench import arbor, chat, front, memory, native, recording, shared_store, tool_styles
 from bench.mcp import contenders, http_calls, requests
 from bench.mcp import streams as mcp_streams
 from bench.measure import FULL, QUICK, Effort, Figure
@@ -53,6 +53,9 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "recorded_start": recording.start_time,
     "recorded_memory": recording.memory,
     "recorded_idle": recording.idle,
+    "recorded_latency": shared_store.latency,
+    "recorded_stop": shared_store.stop,
+    "recorded_throughput": shared_store.throughput,
     "arbor_commit": arbor.commits,
     "arbor_group": arbor.groups,
     "arbor_path": arbor.paths,

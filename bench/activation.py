@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from asyncio import Event
+import time
+from asyncio import Event, sleep
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -26,6 +27,18 @@ class Bench(Activation):
         """
         for i in range(1, to + 1):
             yield Content(text=f"{i} ")
+
+    @method(deadline_s=None)
+    async def clock(self, times: int) -> AsyncIterator[Content]:
+        """Report the time in nanoseconds, about 40 times a second.
+
+        Args:
+            times: How often.
+        """
+        for i in range(times):
+            # Not a multiple of any interval of the run store.
+            await sleep(0.02 + i % 11 / 1000)
+            yield Content(text=f"{time.monotonic_ns()} ")
 
     @method
     async def echo(self, text: str) -> str:

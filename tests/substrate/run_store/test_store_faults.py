@@ -20,7 +20,7 @@ from store_hubs import StoreHub, wait_until
 
 from plexus import Plexus
 from plexus.errors import PlexusError
-from plexus.events import Content, Event, Gap
+from plexus.events import Event, Gap
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.runtime.builtin import PlexusActivation
