@@ -89,7 +89,8 @@ class Group:
         self.mode = mode
         self.secret_names: frozenset[str] = frozenset() if spec is None else spec.secret_names
         #: The arguments that the hub adds, which are not the caller's.
-        self.hidden = () if spec is None else (spec.principal_name, spec.context_name)
+        added = () if spec is None else (spec.principal_name, spec.context_name)
+        self.hidden = frozenset(name for name in added if name is not None)
         scope = run.method.partition(".")[0] if spec is None else spec.scope
         #: Whether its runs can be restarted, as the method declares it.
         self.restart = "never" if spec is None or mode != "all" else spec.restart
@@ -201,7 +202,7 @@ class RunEntry(Reader):
     def _own_arguments(self) -> Mapping[str, Any]:
         """Return the arguments that are the caller's."""
         arguments, hidden = self.arguments or {}, self.group.hidden
-        if not any(name in arguments for name in hidden):
+        if not hidden:
             return arguments
         return {name: value for name, value in arguments.items() if name not in hidden}
 
