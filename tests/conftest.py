@@ -58,7 +58,9 @@ LONG_MODULES = {
     "test_front",
     "test_guide",
     "test_isolation",
+    "test_kill_rounds",
     "test_logs",
+    "test_lost_processes",
     "test_manifest",
     "test_mcp_chat",
     "test_provider_claude_code",
@@ -72,6 +74,8 @@ LONG_MODULES = {
     "test_stdio",
     "test_storage_erasure",
     "test_storage_sqlite_files",
+    "test_store_faults",
+    "test_store_outages",
     "test_tutorial",
 }
 #: Modules that start a process or a server for nearly every test that uses them.

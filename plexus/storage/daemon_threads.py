@@ -15,7 +15,7 @@ __all__ = ("run_in_daemon_thread",)
 
 
 async def run_in_daemon_thread(work: Callable[[], None], name: str) -> None:
-    """Run a blocking function. If the caller is cancelled, or the process ends, it is left alone."""
+    """Run a blocking function. It is abandoned if the caller is cancelled."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 

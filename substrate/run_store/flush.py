@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from plexus.rpc import wire
 from plexus.storage.engine import Dialect, Transaction
 from substrate.run_store.chunks import encode_chunk
-from substrate.run_store.schema import ENDED
+from substrate.run_store.schema import ENDED, storable_text
 
 if TYPE_CHECKING:  # only named in annotations: the recorder imports this module
     from substrate.run_store.recorder import RunEntry
@@ -356,7 +356,7 @@ def _row(
         run.parent,
         kept_ms,
         retention_s,
-        run.key,
+        None if run.key is None else storable_text(run.key),
         *entry.describe(),
         items,
         entry.epoch,

@@ -32,7 +32,7 @@ from plexus.runtime.run import LocalRun, Run
 from substrate.run_store.flush import Flush, Segment
 from substrate.run_store.policy import RecordPolicy, RetentionPolicy
 from substrate.run_store.redaction import describe_call
-from substrate.run_store.schema import STATE_NUMBERS
+from substrate.run_store.schema import STATE_NUMBERS, storable_text
 
 if TYPE_CHECKING:  # only named in annotations
     from plexus.runtime.question_feed import OpenQuestion
@@ -54,7 +54,8 @@ DELAYED_S: Final = 0.5
 FLUSHED_S: Final = 2.0
 #: Seconds that a method waits for its checkpoint: a database can restart in that time.
 CHECKPOINT_S: Final = 60.0
-#: Maximum bytes of items that wait to be written. 100,000 small events are 8 MB.
+#: Maximum bytes of items that wait to be written, and of descriptions of runs that have ended.
+#: 100,000 small events are 8 MB.
 MAX_BUFFERED: Final = 16 * 1024 * 1024
 #: The same with terminals, which are worth more than other items: a run without one is incomplete.
 MAX_WITH_TERMINALS: Final = MAX_BUFFERED + MAX_BUFFERED // 4
@@ -100,7 +101,7 @@ class Group:
             run.method,
             scope,
             run.principal.name,
-            run.client or "",
+            storable_text(run.client or ""),
             mode,
             self.restart if may_restart else "never",
             None if scopes is None or not may_restart else " ".join(sorted(scopes)),
@@ -190,6 +191,11 @@ class RunEntry(Reader):
             found += [(seq, wall_ms(at)) for seq, at in marks[start:]]
         return found
 
+    def release(self) -> int:
+        """Drop what was collected. Returns its size."""
+        segments, self.segments = self.segments, []
+        return sum(len(piece) for segment in segments for piece in segment.pieces)
+
     def describe(self) -> tuple[str, str]:
         """Return the redacted arguments and the summary."""
         if self.described is None:
@@ -266,6 +272,8 @@ class Recorder:
         self.claimed: dict[int, int] = {}
         #: Bytes of items that were collected and not written yet.
         self.buffered = 0
+        #: Characters of arguments and summaries in the next flush.
+        self._described = 0
         self._lost_runs = 0
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
@@ -381,10 +389,12 @@ class Recorder:
         if entry.fenced:
             return
         if not entry.inserted:
-            self.buffered += sum(map(len, entry.describe()))
-            if self._next.runs >= MAX_ENDED or self.buffered > MAX_WITH_TERMINALS:
+            size = self._described + sum(map(len, entry.describe()))
+            if self._next.runs >= MAX_ENDED or size > MAX_BUFFERED:
                 self.on_lost(entry, 1)
+                self.buffered -= entry.release()
                 return
+            self._described = size
         self._add_ended(self._next, entry)
         if not entry.inserted:
             del self._next.entries[entry.run.id]  # it refers to the log
@@ -448,7 +458,7 @@ class Recorder:
         changed, self._changed = self._changed, set()
         ended, self._ended = self._ended, []
         flush, self._next = self._next or Flush(WALL_OFFSET), None
-        flush.size, self.buffered = self.buffered, 0
+        flush.size, self.buffered, self._described = self.buffered, 0, 0
         for entry in ended:
             changed.discard(entry)
             entry.collect()

@@ -18,7 +18,7 @@ from typing import Final
 
 from plexus.storage.engine import Component, Migration
 
-__all__ = ("ENDED", "RUNS", "STATES", "STATE_NUMBERS")
+__all__ = ("ENDED", "RUNS", "STATES", "STATE_NUMBERS", "storable_text")
 
 #: The states of a run, by their numbers in the table. Those from `ENDED` on are final.
 STATES: Final = ("running", "asking", "cancelling", "complete", "error", "cancelled")
@@ -116,3 +116,11 @@ _TABLES: Final = (
 )
 
 RUNS: Final = Component("runs", (Migration(both=_TABLES),), durability="normal", erases=True)
+
+
+def storable_text(text: str) -> str:
+    """Return the text with only what both databases can store.
+
+    The name of a folder may contain bytes that are not text, and a client may send any name.
+    """
+    return text.encode(errors="replace").decode().replace("\0", "")

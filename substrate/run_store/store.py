@@ -48,6 +48,7 @@ from substrate.run_store.recorder import Recorder
 from substrate.run_store.requests import Requests, read_results
 from substrate.run_store.restarts import Owner, Restarts, WaitingRun, waiting_runs
 from substrate.run_store.run_history import RunHistory
+from substrate.run_store.schema import storable_text
 from substrate.run_store.signals import Signals
 from substrate.settings import Settings
 
@@ -89,7 +90,7 @@ def create_store(hub: Plexus, settings: Settings, project: Path) -> RunStore:
 
 def agent_session() -> str:
     """Return the session of the agent that started this process; empty if it is unknown."""
-    return os.environ.get("CLAUDE_CODE_SESSION_ID", "")[:100]
+    return storable_text(os.environ.get("CLAUDE_CODE_SESSION_ID", ""))[:100]
 
 
 class _News(NamedTuple):
@@ -118,7 +119,7 @@ class RunStore:
         self._signals: Signals | None = None
         self._others_watch = False
         self._unsubscribe: Callable[[], None] | None = None
-        project = str(options.project)
+        project = storable_text(str(options.project))
         # A shared server shows each principal all its runs; on one machine projects are separate.
         scope = Scope(self.process, None if self._is_postgres else project)
         self._scope = scope

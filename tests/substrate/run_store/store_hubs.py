@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from substrate.run_store.policy import RecordPolicy, RetentionPolicy
 from substrate.run_store.store import RunStore, StoreOptions
 from substrate.settings import Settings
 
-__all__ = ("StoreHub", "wait_until")
+__all__ = ("StoreHub", "wait_for", "wait_until")
 
 
 class StoreHub:
@@ -76,5 +76,14 @@ class LoadedStore:
 async def wait_until(condition: Callable[[], Any], within_s: float = WAIT_S) -> None:
     """Wait until a condition holds, which is checked every few milliseconds."""
     async with asyncio.timeout(within_s):
-        while not condition():  # noqa: ASYNC110 - the condition has no event
+        while not condition():  # noqa: ASYNC110 - any condition, also of other processes
             await asyncio.sleep(0.005)
+
+
+async def wait_for(
+    condition: Callable[[], Awaitable[Any]], within_s: float = WAIT_S, every_s: float = 0.02
+) -> None:
+    """Wait until an asynchronous condition holds."""
+    async with asyncio.timeout(within_s):
+        while not await condition():  # noqa: ASYNC110 - as above
+            await asyncio.sleep(every_s)

@@ -1,4 +1,4 @@
-"""A process with recorded runs, for tests of several processes: `store_worker.py DATABASE [NAME=VALUE ...]`.
+"""A process with recorded runs: `store_worker.py DATABASE [NAME=VALUE ...]`.
 
 It prints a line for its process, for every stream that it starts, and for every short run whose
 record is written. Options: `host` (the machine it claims to run on), `clock` (seconds by which its
@@ -67,14 +67,14 @@ def pretend(host: str = "", clock: str = "0") -> None:
 
 
 async def main(database: str, load: str) -> None:
-    from store_hubs import StoreHub
+    from store_hubs import StoreHub  # after the host and the clock are replaced
 
     opened = await StoreHub.open(database, Load)
     hub, store = opened.hub, opened.store
     report(f"process {store.process}")
 
     async def consume(name: str, params: dict[str, object] | None) -> int:
-        call = hub.call(name, params, LOCAL)  # type: ignore[arg-type]  # as sent on the wire
+        call = hub.call(name, params, LOCAL)
         if name != "load.short":
             report(f"stream {call.run.id}")
         async for _ in call.run.batches(owner=True):

@@ -9,14 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import apsw
 import pytest
 from activations_for_tests import Demo
+from arbor_databases import ENGINES, new_database
 from disks import small_disk
 from hub_calls import WAIT_S, end_of, follow, read
-from store_hubs import StoreHub, wait_until
+from store_hubs import StoreHub, wait_for, wait_until
 
 from plexus import Plexus
 from plexus.errors import PlexusError
@@ -31,6 +33,7 @@ from substrate.run_store import flush as flushes
 from substrate.run_store import lazy_store, recorder
 from substrate.run_store.lazy_store import LazyRunStore
 from substrate.run_store.schema import RUNS
+from substrate.run_store.store import RunStore
 from substrate.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -75,11 +78,9 @@ async def is_recorded(hub: StoreHub, run: Run) -> bool:
 
 async def resumed(hub: StoreHub) -> None:
     """Wait until a new run is recorded."""
-    async with asyncio.timeout(RESUME_S):
-        call = hub.hub.call("demo.echo", {"text": "after"}, LOCAL)
-        await read(call)
-        while not await is_recorded(hub, call.run):
-            await asyncio.sleep(0.05)
+    call = hub.hub.call("demo.echo", {"text": "after"}, LOCAL)
+    await read(call)
+    await wait_for(partial(is_recorded, hub, call.run), RESUME_S)
 
 
 async def stored(hub: StoreHub, run: Run) -> list[Event]:
@@ -183,15 +184,28 @@ def lazy_on(hub: Plexus, path: Path, patch: pytest.MonkeyPatch) -> LazyRunStore:
     return LazyRunStore(hub, Settings(), Path("/project"))
 
 
-async def retried(lazy: LazyRunStore) -> lazy_store.RunStore:
+async def retried(lazy: LazyRunStore) -> RunStore:
     """Return the store as soon as it can be opened."""
-    async with asyncio.timeout(RESUME_S):
-        while True:
-            try:
-                return await lazy.opened()
-            except Exception as error:  # noqa: BLE001 - the next attempt may succeed
-                assert getattr(error, "code", None), error
-                await asyncio.sleep(0.05)
+
+    async def is_open() -> bool:
+        try:
+            await lazy.opened()
+        except PlexusError:  # the next attempt may succeed
+            return False
+        return True
+
+    await wait_for(is_open, RESUME_S)
+    return await lazy.opened()
+
+
+def files(folder: Path, pattern: str) -> list[Path]:
+    """Return the files whose names match."""
+    return list(folder.glob(pattern))
+
+
+def damage_file(path: Path) -> None:
+    """Overwrite a database, including what is in its log."""
+    subprocess.run([sys.executable, "-c", DAMAGE, str(path)], check=True, timeout=30)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -204,7 +218,7 @@ async def test_a_corrupt_file_is_set_aside_when_it_is_opened(
     (tmp_path / "runs.db").write_bytes(content)
     one = await opened(tmp_path / "runs.db")
     await resumed(one)
-    [aside] = tmp_path.glob("runs.db.corrupt-*")
+    [aside] = files(tmp_path, "runs.db.corrupt-*")
     assert aside.read_bytes() == content
     assert [each.levelname for each in caplog.records] == ["WARNING"]
     assert aside.name in caplog.text
@@ -218,10 +232,10 @@ async def test_a_file_that_becomes_corrupt_is_set_aside_by_all_its_processes(
     waiting = [each.hub.call("demo.wait", None, LOCAL).run for each in (one, two)]
     for each in (one, two):
         await resumed(each)
-    subprocess.run([sys.executable, "-c", DAMAGE, str(path)], check=True, timeout=30)
+    damage_file(path)
     for each in (one, two):
         await resumed(each)
-    assert len(list(tmp_path.glob("runs.db.corrupt-*[0-9]Z"))) == 1
+    assert len(files(tmp_path, "runs.db.corrupt-*[0-9]Z")) == 1
     assert len(warnings(caplog, "set aside a corrupt database")) == 1
     # Runs in progress go on, and are in the new file.
     assert [run.terminal for run in waiting] == [None, None]
@@ -241,9 +255,7 @@ with open(sys.argv[1], "r+b") as file:
 
 async def wait_for_row(hub: StoreHub, run: Run) -> None:
     """Wait until a run in progress has a row."""
-    async with asyncio.timeout(RESUME_S):
-        while await hub.store.loaded.load(run.id) is None:
-            await asyncio.sleep(0.02)
+    await wait_for(partial(hub.store.loaded.load, run.id), RESUME_S)
 
 
 async def test_a_file_that_is_removed_is_begun_again_and_runs_go_on(
@@ -253,7 +265,7 @@ async def test_a_file_that_is_removed_is_begun_again_and_runs_go_on(
     one = await opened(path)
     run = one.hub.call("demo.wait", None, LOCAL).run
     await resumed(one)
-    for each in tmp_path.glob("runs.db*"):
+    for each in files(tmp_path, "runs.db*"):
         each.unlink()
     await resumed(one)
     assert path.exists()
@@ -284,7 +296,7 @@ async def test_a_file_of_a_newer_program_is_refused_by_name_and_runs_go_on(
     await wait_until(lambda: warnings(caplog, "not recorded"))
     [text] = warnings(caplog, "not recorded")
     assert "schema version 2" in text
-    assert not list(tmp_path.glob("*.corrupt-*"))
+    assert not files(tmp_path, "*.corrupt-*")
     async with asyncio.timeout(WAIT_S):
         await lazy.close()
         await hub.close()
@@ -497,6 +509,20 @@ async def test_a_flush_that_the_database_refuses_is_given_up(
     assert await is_recorded(one, call.run)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_names_that_are_not_text_are_recorded_as_far_as_possible(
+    engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = os.fsdecode(b"/proj\xe9ct")
+    one = await StoreHub.open(new_database(engine, tmp_path), Demo, project=folder)
+    call = one.hub.call("demo.echo", {"text": "x"}, LOCAL, client="a\0b\ud800c")
+    await read(call)
+    await resumed(one)
+    assert await is_recorded(one, call.run)
+    assert not caplog.records
+    await one.close()
+
+
 async def test_closing_takes_no_longer_than_its_deadline_while_the_database_is_locked(
     tmp_path: Path,
 ) -> None:
@@ -529,6 +555,7 @@ async def test_closing_takes_no_longer_than_its_deadline_while_the_database_is_l
 CLOSING = """
 import asyncio, sys
 from activations_for_tests import Demo
+from arbor_databases import ENGINES, new_database
 from store_hubs import StoreHub
 from plexus.principal import LOCAL
 

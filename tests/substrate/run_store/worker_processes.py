@@ -7,10 +7,11 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 from child_processes import clean_environment
-from store_hubs import StoreHub, wait_until
+from store_hubs import StoreHub, wait_for, wait_until
 
 from plexus.events import Event, Gap
 from plexus.principal import LOCAL
@@ -109,8 +110,10 @@ class Observed:
         self.task = asyncio.ensure_future(self._follow(hub))
 
     async def _follow(self, hub: StoreHub) -> None:
-        while (found := await hub.store.loaded.load(self.run)) is None:  # not recorded yet
-            await asyncio.sleep(0.005)
+        load = partial(hub.store.loaded.load, self.run)
+        await wait_for(load, START_S, 0.005)  # it may not be recorded yet
+        found = await load()
+        assert found is not None
         assert found.principal == LOCAL
         async with contextlib.aclosing(found.batches()) as batches:
             async for batch in batches:
