@@ -35,6 +35,7 @@ READING: dict[type, set[str]] = {
     Runs: {
         "counts",
         "credentials",
+        "fetch",
         "find",
         "find_by_key",
         "list_active",

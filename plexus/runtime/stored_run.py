@@ -283,6 +283,8 @@ class StoredReader(Reader):
     __slots__ = ()
 
     def take(self) -> Batch:
+        if self.log.ended:  # the cursor of a client may be ahead of what was stored
+            self.seq = min(self.seq, self.log.last - 1)
         batch = super().take()
         if batch.events:
             self.seq = batch.first + len(batch.events) - 1
@@ -439,12 +441,10 @@ class StoredRun(Run):
         """Return a cursor. A stored run has no owner and no backpressure.
 
         With `owner`, the run no longer waits in its process for an owner that disconnected: its
-        client reads the run here.
+        client reads the run here. The cursor may be ahead of the store, which is written a little
+        later than a client of the process has read.
         """
-        newest = max(self.record.last_seq, self.log.last)
-        if self.terminal is not None:
-            newest = self.log.last - 1
-        reader = StoredReader(self, min(max(after, 0), newest), wake)
+        reader = StoredReader(self, max(after, 0), wake)
         if self.terminal is None:
             self._followers.add(reader)
             if len(self._followers) == 1:

@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,12 @@ MAX_ACTIVE: Final = 2048
 REFRESH_S: Final = 0.1
 #: Seconds that the list of retained runs counts as up to date.
 KEPT_S: Final = 0.2
+#: Seconds between the checks for a run that may have just started, and their number: together
+#: longer than a process waits before it writes.
+START_CHECK_S: Final = 0.03
+START_CHECKS: Final = 4
+#: Seconds within which the caller of `load` finds the run.
+FRESH_S: Final = 10.0
 #: Why a loaded run ends here while the run itself continues.
 STOPPING: Final = "the server that shows this run is stopping"
 
@@ -92,13 +99,19 @@ class LoadedRuns:
         self._listeners: dict[object, Callable[[], None]] = {}
         self._kept: dict[str, tuple[float, list[StoredRun]]] = {}
         self._refreshed_at = 0.0
+        #: Until when runs that were just loaded are found in any case.
+        self._fresh: dict[int, float] = {}
 
     # --- for the table of runs ----------------------------------------------------------------
 
     def find(self, run_id: int) -> StoredRun | None:
         """Return a run that is loaded with its items and up to date, or None."""
         run = self._runs.get(run_id)
-        return run if run is not None and run.is_loaded and run.is_current else None
+        if run is None or not run.is_loaded:
+            return None
+        # What was loaded for a caller is found once, however busy the event loop is.
+        is_fresh = self._fresh.pop(run_id, 0.0) > time.monotonic()
+        return run if is_fresh or run.is_current else None
 
     def all(self) -> list[StoredRun]:
         """Return the loaded runs that belong to the list of this process."""
@@ -125,10 +138,17 @@ class LoadedRuns:
             return record, items, open_questions(tx, [run_id])
 
         found = await self._read(work)
+        for _ in range(0 if run_id in self._runs else START_CHECKS):
+            if found is not None:
+                break
+            # It may have started in another process, which has not written it yet.
+            await asyncio.sleep(START_CHECK_S)
+            found = await self._read(work)
         if found is None:
             self._forget(run_id)
             return None
         record, items, questions = found
+        self._fresh[run_id] = time.monotonic() + FRESH_S
         run = self._update(record)
         if not run.is_loaded:
             run.is_loaded = True
@@ -266,6 +286,7 @@ class LoadedRuns:
 
     def _forget(self, run_id: int) -> None:
         """Forget a run that is not stored any more."""
+        self._fresh.pop(run_id, None)
         run = self._runs.pop(run_id, None)
         if run is not None:
             run.end_without_items("deleted", "This run was deleted.")
@@ -290,6 +311,7 @@ class LoadedRuns:
                 return
             if not run.is_followed:
                 del self._runs[run.id]
+                self._fresh.pop(run.id, None)
             size -= run.log.size
             excess -= 1
 

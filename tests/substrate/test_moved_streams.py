@@ -177,6 +177,13 @@ async def test_a_client_that_has_the_answer_does_not_get_it_again(pair: Pair) ->
     assert again[-1] == events[-1].message, "an earlier event leads to the same answer"
 
 
+async def test_a_request_whose_run_is_lost_is_answered_with_an_error(pair: Pair) -> None:
+    client = await asyncio.to_thread(Client, pair.first)
+    rest = await asyncio.to_thread(rest_of, client, "abc.1:1:5.6.WzEsMV0")  # request 1 of run 5
+    assert [each["id"] for each in rest] == [1]
+    assert "Repeat the request" in rest[0]["error"]["message"]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -188,7 +195,6 @@ async def test_a_client_that_has_the_answer_does_not_get_it_again(pair: Pair) ->
         "abc.1:1:5.6.WzFd",  # [1]
         "abc.1:1:5.6.W251bGwsbnVsbF0",  # [null,null]
         "abc.1:1:999999999999999999999.6.WzEsMV0",
-        "abc.1:1:5.6.WzEsMV0",  # an unknown run
         "a" * 5000,
     ],
 )

@@ -13,7 +13,6 @@ from mcp_network import (
     LATEST,
     Client,
     Event,
-    body_of,
     messages,
     read_events,
     request,
@@ -40,9 +39,7 @@ def start(
     """Start a run over native HTTP, and yield its number and the rest of its events."""
     with address.stream(method, params) as response:
         stream = (each for each in read_events(response) if each.data)
-        first = next(stream)
-        assert first.id is not None
-        yield int(first.id.partition(":")[0]), stream
+        yield next(stream).message["result"], stream
 
 
 @contextmanager
@@ -128,7 +125,8 @@ def test_a_task_is_answered_by_every_server(both: Replicas) -> None:
     task = messages(client.post(request("tools/call", params)))[-1]["result"]["task"]
     there = elsewhere(client, both.second)
     named = {"taskId": task["taskId"]}
-    assert body_of(there.post(request("tasks/get", named)))["result"]["status"] == "working"
+    found = messages(there.post(request("tasks/get", named)))[-1]["result"]
+    assert found["status"] == "working"
     result = messages(there.post(request("tasks/result", named)))[-1]["result"]
     assert "waited" in result["content"][0]["text"]
 
@@ -197,6 +195,8 @@ def test_a_call_whose_server_was_killed_is_answered_by_another() -> None:
         with client.call("demo.wait", token="t", number=5) as response:
             first = next(each for each in read_events(response) if each.data)
             assert first.id is not None
+            run = first.id.split(":")[2].partition(".")[0]
+            wait_until(lambda: pair.second.status("GET", f"/runs/{run}/events") == 200)
             pair.servers[0].process.send_signal(signal.SIGKILL)
         with resumed(elsewhere(client, pair.second), first.id) as stream:
             rest = [each.message for each in stream]

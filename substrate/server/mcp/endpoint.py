@@ -7,6 +7,7 @@ methods of the hub.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
 
@@ -21,10 +22,11 @@ from mcp_view.server import McpServer
 from mcp_view.session import Session, is_stateless
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus.errors import Busy, Failed, InvalidParams, PlexusError, UnknownMethod
+from plexus.errors import Busy, Failed, InvalidParams, NotFound, UnknownMethod
 from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.rpc.effects import WatchChanges
+from plexus.runtime.run import Run
 from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
@@ -60,6 +62,12 @@ SESSION_ID: Final = b"mcp-session-id"
 NO_SESSION: Final = -32001
 #: Seconds after which to retry if there are too many sessions.
 RETRY_S: Final = b"10"
+
+#: How long and how often to look for a run of another server, which records it shortly after its
+#: start.
+RECORDED_S: Final = 1.0
+RECHECK_S: Final = 0.05
+RUN_LOST: Final = "The run of this request is unknown: its server has ended. Repeat the request."
 
 LISTEN: Final = "subscriptions/listen"
 _HANDSHAKES: Final = frozenset(name.encode() for name in HANDSHAKES)
@@ -272,9 +280,7 @@ class McpEndpoint:
         found = None if event_id is None else session.find_stream(event_id)
         point = None if found is not None or event_id is None else session.resume_point(event_id)
         if point is not None:
-            resumed = await self._resume(session, point, credential, receive, send)
-            if resumed is not None:
-                return resumed
+            return await self._resume(session, point, credential, receive, send)
         if found is None:
             # Some clients reconnect for events that they have already received. They get a stream,
             # but do not replace the reader of the standalone stream.
@@ -298,14 +304,13 @@ class McpEndpoint:
         credential: Credential,
         receive: Receive,
         send: Send,
-    ) -> ResponseCoroutine | None:
-        """Continue the stream of another server by reading its run; None if that is impossible."""
+    ) -> ResponseCoroutine:
+        """Continue the stream of another server by reading its run, or answer with an error."""
         hub, principal = self._hub, credential.principal
-        try:
-            run = await hub.runs.fetch(point.run, principal)
-            hub.resolve(run.method)
-        except PlexusError:
-            return None
+        run = await self._fetch(point.run, principal)
+        if run is None:
+            error = wire.encode_error(point.request_id, wire.INTERNAL_ERROR, RUN_LOST)
+            return send_bytes(send, 200, session.complete_stream([error]), EVENT_STREAM)
         await session.take_over(point)
         view = McpConnection(
             self._server, session.state, principal=principal, change_notifications=False
@@ -319,6 +324,24 @@ class McpEndpoint:
         stream = session.open_stream(connection, view, peer)
         stream.request_ids = point.request_id
         return self._responder.stream(session, stream, peer, send, stream.opening())
+
+    async def _fetch(self, run_id: int, principal: Principal) -> Run | None:
+        """Return a run that this server can continue; None if there is none.
+
+        A run that has just started may not be recorded yet.
+        """
+        try:
+            async with asyncio.timeout(RECORDED_S):
+                while True:
+                    try:
+                        run = await self._hub.runs.fetch(run_id, principal)
+                    except NotFound:
+                        await asyncio.sleep(RECHECK_S)
+                    else:
+                        self._hub.resolve(run.method)
+                        return run
+        except (TimeoutError, UnknownMethod):
+            return None
 
     def _listen(
         self,
