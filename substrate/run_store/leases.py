@@ -124,7 +124,11 @@ def release_process(tx: Transaction, process: int) -> None:
         f" (SELECT 1 FROM runs WHERE process = ? AND state < {ENDED})",
         (process, process),
     )
-    tx.run("DELETE FROM run_requests WHERE requester = ? OR process = ?", (process, process))
+    # An answer stays until its requester has read it: the call may have ended this process.
+    tx.run(
+        "DELETE FROM run_requests WHERE requester = ? OR (process = ? AND result IS NULL)",
+        (process, process),
+    )
 
 
 def other_processes(tx: Transaction, process: int) -> list[Process]:

@@ -349,6 +349,8 @@ class Recorder:
     def adopt(self, run: Run, arguments: Mapping[str, Any]) -> None:
         """Record a run that started before the recorder; it may have ended."""
         self.on_start(run, arguments)
+        for request in run.questions or ():
+            self._on_question(run, request, True)
         if run.terminal is not None:
             self._on_end(run)
 

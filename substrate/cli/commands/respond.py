@@ -12,7 +12,7 @@ from plexus.errors import PlexusError
 from substrate.cli.schema_options import read_json
 from substrate.cli.shell_completion import complete_approval
 from substrate.cli.target.protocol import Target, call_method, result_of
-from substrate.cli.target.selection import command_line, require_server, server_option
+from substrate.cli.target.selection import choose_runs_target, command_line, server_option
 from substrate.cli.terminal.display import DIM, coloured, pretty_json
 from substrate.cli.terminal.prompter import Prompter
 from substrate.cli.terminal.run_follower import INTERRUPTED
@@ -50,7 +50,7 @@ def respond(
     as_json: bool,
     url: str | None,
 ) -> None:
-    """Answer the questions of your runs on the server.
+    """Answer the questions of your runs.
 
     APPROVAL is the id of a question. Without it, all pending questions are listed; on a terminal
     you are prompted for each. Ctrl-D declines a question, Ctrl-C leaves the rest pending.
@@ -59,7 +59,7 @@ def respond(
     if decision is not None and approval is None:
         listing = command_line(ctx, "respond", "--json")
         raise click.UsageError(f"Pass the id of the question. `{listing}` lists them.", ctx)
-    target = require_server(ctx, url)
+    target = choose_runs_target(ctx, url)
     if approval is not None and decision is not None:
         _answer(ctx, target, {"approval_id": approval, **decision}, as_json=as_json)
         return

@@ -1,18 +1,20 @@
-"""`substrate runs`, `attach`, `watch` and `cancel`: list, follow and stop the runs of a server."""
+"""`substrate runs`, `attach`, `watch` and `cancel`: list, follow and stop runs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import click
 
 from plexus.errors import PlexusError
 from plexus.runtime.builtin import RUNS_PER_EVENT
+from plexus.runtime.history import parse_time
 from substrate.cli.shell_completion import complete_run
 from substrate.cli.target.protocol import Target, call_method, result_of
-from substrate.cli.target.selection import command_line, require_server, server_option
+from substrate.cli.target.selection import choose_runs_target, command_line, server_option
 from substrate.cli.target.server import ServerTarget
 from substrate.cli.terminal.display import Streams, choose_display, coloured
 from substrate.cli.terminal.prompter import Prompter
@@ -26,13 +28,20 @@ from substrate.cli.terminal.tables import (
     print_runs,
 )
 
-__all__ = ("Changes", "attach", "cancel", "runs", "watch")
+__all__ = ("Changes", "attach", "cancel", "run_argument", "runs", "watch")
 
 #: More runs than a server retains, active and recently ended.
 MAX_ITEMS: Final = 10_000
-STATES: Final = (*ACTIVE_STATES, "complete", "error", "cancelled")
+STATES: Final = (*ACTIVE_STATES, "complete", "error", "cancelled", "succeeded", "failed")
+#: Outcomes that are not states; only recorded runs can be selected by them.
+OUTCOMES: Final = ("succeeded", "failed")
 #: An exit code above this is a signal number plus this.
 SIGNAL_BASE: Final = 128
+#: Printed after a search that did not read all runs.
+STOPPED: Final = (
+    "The search has reached its limits and stopped early. Narrow it with --since or --method, or "
+    "search for whole words."
+)
 #: How long to reconnect to a lost server before reporting an error.
 RECONNECT_S: Final = 5.0
 #: State of a run that ended and was evicted before its outcome was seen.
@@ -48,43 +57,128 @@ def run_argument(*, required: bool = True) -> click.Argument:
     )
 
 
-@click.command(
-    short_help="List the runs on the server.",
+@click.group(
+    short_help="List runs.",
+    invoke_without_command=True,
     params=[
         click.Option(
             ["--all", "everything"],
             is_flag=True,
             help="Include recently ended runs, and runs that only inspect or control other runs.",
         ),
-        click.Option(["--state"], type=click.Choice(STATES), help="Only runs in this state."),
+        click.Option(
+            ["--state"], type=click.Choice(STATES), help="Only runs in this state or outcome."
+        ),
+        click.Option(
+            ["--since"],
+            metavar="TIME",
+            help="Also recorded runs, from this time on: 30m, 3h, 2d, or a date.",
+        ),
+        click.Option(["--until"], metavar="TIME", help="Only recorded runs before this time."),
+        click.Option(
+            ["--method", "pattern"],
+            metavar="PATTERN",
+            help="Only recorded runs of methods such as 'bash.*'.",
+        ),
+        click.Option(
+            ["--search"],
+            metavar="TEXT",
+            help="Only recorded runs with these words, or with a text in double quotes.",
+        ),
+        click.Option(["--all-projects"], is_flag=True, help="Include runs of other folders."),
+        click.Option(
+            ["--limit"],
+            type=click.IntRange(1, 1000),
+            help="Maximum number of recorded runs.  [default: 50]",
+        ),
         click.Option(["--json", "as_json"], is_flag=True, help="Print each run as a line of JSON."),
         server_option(),
     ],
 )
 @click.pass_context
 def runs(
-    ctx: click.Context, *, everything: bool, state: str | None, as_json: bool, url: str | None
+    ctx: click.Context,
+    *,
+    everything: bool,
+    state: str | None,
+    since: str | None,
+    until: str | None,
+    pattern: str | None,
+    search: str | None,
+    all_projects: bool,
+    limit: int | None,
+    as_json: bool,
+    url: str | None,
 ) -> None:
-    """List your active runs on the server, newest first.
+    """List your active runs, newest first; with a filter, all recorded runs.
 
     On a terminal the output is a table. Piped, or with --json, each run is a line of JSON.
     """
-    params = {"limit": MAX_ITEMS} | ({} if state is None else {"state": state})
-    found = [
-        run
-        for run in call_method(require_server(ctx, url), "plexus.runs", params)
-        if (everything or is_work(run)) and (everything or state or run["state"] in ACTIVE_STATES)
-    ]
-    if as_json or not sys.stdout.isatty():
-        for run in found:
-            print_json_line(run)
-    elif found:
+    if ctx.invoked_subcommand is not None:
+        return
+    target = choose_runs_target(ctx, url)
+    filters = {
+        "since": _time(ctx, "--since", since),
+        "until": _time(ctx, "--until", until),
+        "method": pattern,
+        "search": search,
+        "all_projects": all_projects or None,
+        "limit": limit,
+    }
+    given = {name: value for name, value in filters.items() if value is not None}
+    found: list[Run] = []
+    # Lines appear while a search goes on; a table needs all of its rows.
+    as_lines = as_json or not sys.stdout.isatty()
+    # While methods run in this process, `sys.stdout` is redirected.
+    show = partial(print_json_line, file=sys.stdout) if as_lines else found.append
+    if given or state in OUTCOMES:
+        list_recorded(target, given | ({"state": state} if state else {}), show)
+    else:
+        params = {"limit": MAX_ITEMS} | ({} if state is None else {"state": state})
+        for run in call_method(target, "plexus.runs", params):
+            if everything or (is_work(run) and (state or run["state"] in ACTIVE_STATES)):
+                show(run)
+    if as_lines:
+        return
+    if found:
         print_runs(found)
-    elif everything or state:
+    elif everything or state or given:
         click.echo("No runs found.", err=True)
     else:
-        more = command_line(ctx, "runs", "--all")
-        click.echo(f"No active runs. `{more}` also lists recently ended runs.", err=True)
+        more = command_line(ctx, "runs", "--since", "1d")
+        click.echo(f"No active runs. `{more}` lists the runs of the last day.", err=True)
+
+
+def _time(ctx: click.Context, option: str, text: str | None) -> int | None:
+    """Return a time, in the time zone of this terminal. Raises BadParameter."""
+    try:
+        return None if text is None else parse_time(text)
+    except PlexusError as error:
+        raise click.BadParameter(error.message, ctx, param_hint=f"'{option}'") from error
+
+
+def list_recorded(target: Target, params: dict[str, Any], show: Callable[[Run], None]) -> None:
+    """Show recorded runs; those of a search while it goes on. Raises ClickException."""
+    if "search" not in params:
+        for run in call_method(target, "plexus.history", params):
+            show(run)
+        return
+
+    async def search() -> None:
+        async with target.call("plexus.find_runs", params) as call:
+            async for item in call.items():
+                event = item.event
+                if event["type"] == "error":
+                    raise PlexusError(event["message"], code=event["code"])
+                for run in event.get("runs", ()):
+                    show(run)
+                if event.get("stopped_at") is not None:
+                    click.echo(STOPPED, err=True)
+
+    try:
+        target.run(search())
+    except PlexusError as error:
+        raise click.ClickException(f"{error.message} ({error.code})") from error
 
 
 @click.command(
@@ -107,11 +201,70 @@ def cancel(
     """Cancel RUN. A run that has already ended is not changed."""
     params = {"run": run} | ({} if reason is None else {"reason": reason})
     advice = {"not_found": f"`{command_line(ctx, 'runs')}` lists the active runs."}
-    was_running = bool(call_method(require_server(ctx, url), "plexus.cancel", params, advice))
+    was_running = bool(call_method(choose_runs_target(ctx, url), "plexus.cancel", params, advice))
     if as_json:
         print_json_line({"run": run, "was_running": was_running})
     else:
         click.echo(f"Run {run} {'is being cancelled' if was_running else 'had already ended'}.")
+
+
+# --- recorded runs --------------------------------------------------------------------------------
+
+
+def numbers_argument() -> click.Argument:
+    """Return the argument for the numbers of several runs."""
+    return click.Argument(
+        ["numbers"],
+        metavar="RUN...",
+        nargs=-1,
+        required=True,
+        type=click.IntRange(1),
+        shell_complete=complete_run,
+    )
+
+
+@runs.command(short_help="Keep runs.", params=[numbers_argument(), server_option()])
+@click.pass_context
+def pin(ctx: click.Context, *, numbers: Sequence[int], url: str | None) -> None:
+    """Keep these recorded runs until they are unpinned."""
+    _set_pinned(ctx, numbers, url, pinned=True)
+
+
+@runs.command(short_help="Unpin runs.", params=[numbers_argument(), server_option()])
+@click.pass_context
+def unpin(ctx: click.Context, *, numbers: Sequence[int], url: str | None) -> None:
+    """Keep these recorded runs no longer than others."""
+    _set_pinned(ctx, numbers, url, pinned=False)
+
+
+def _set_pinned(
+    ctx: click.Context, numbers: Sequence[int], url: str | None, *, pinned: bool
+) -> None:
+    target = choose_runs_target(ctx, url)
+    for number in numbers:
+        call_method(target, "plexus.pin", {"run": number, "pinned": pinned}, _advice(ctx))
+        click.echo(f"Run {number} is {'pinned' if pinned else 'no longer pinned'}.")
+
+
+@runs.command(short_help="Delete runs.", params=[numbers_argument(), server_option()])
+@click.pass_context
+def delete(ctx: click.Context, *, numbers: Sequence[int], url: str | None) -> None:
+    """Delete these recorded runs for good, with their output and their entries in the index."""
+    target = choose_runs_target(ctx, url)
+    count = call_method(target, "plexus.delete", {"runs": list(numbers)}, _advice(ctx))
+    click.echo(f"Deleted {count} {'run' if count == 1 else 'runs'}.")
+
+
+@runs.command(short_help="Delete expired runs.", params=[server_option()])
+@click.pass_context
+def prune(ctx: click.Context, *, url: str | None) -> None:
+    """Delete all recorded runs whose retention has ended. This also happens by itself."""
+    count = call_method(choose_runs_target(ctx, url), "plexus.prune", {})
+    click.echo(f"Deleted {count} {'run' if count == 1 else 'runs'}.")
+
+
+def _advice(ctx: click.Context) -> dict[str, str]:
+    return {"not_found": f"`{command_line(ctx, 'runs', '--limit', '50')}` lists recorded runs."}
 
 
 # --- following one run ----------------------------------------------------------------------------
@@ -162,7 +315,7 @@ def attach(
     Ctrl-C detaches without stopping the run. The exit code reports how the run ended, as with
     `call`.
     """
-    server = require_server(ctx, url)
+    server = choose_runs_target(ctx, url)
     ctx.exit(follow(ctx, server, run, after, times=times, as_json=as_json, as_text=as_text))
 
 
@@ -219,23 +372,25 @@ def watch(
     On a terminal each change is a line of text. Piped, or with --json, it is the run as a line of
     JSON. Ctrl-C leaves without stopping a run.
     """
-    target = require_server(ctx, url)
+    target = choose_runs_target(ctx, url)
     if run is not None:
         ctx.exit(follow(ctx, target, run, 0, as_json=as_json, as_text=as_text))
     if as_json and as_text:
         raise click.UsageError("--json and --text cannot be used together.", ctx)
     readable = as_text or (sys.stdout.isatty() and not as_json)
     respond = command_line(ctx, "respond")
+    out = sys.stdout  # redirected while methods run in this process
 
     def show(changed: Run) -> None:
         if not readable:
-            print_json_line(changed)
+            print_json_line(changed, out)
             return
         hint = f"  (answer with `{respond}`)" if changed["state"] == "asking" else ""
-        colour = COLOURS.get(changed["state"])
-        click.echo(coloured(format_run(changed), colour if sys.stdout.isatty() else None) + hint)
+        colour = COLOURS.get(changed["state"]) if out.isatty() else None
+        click.echo(coloured(format_run(changed), colour) + hint, out)
 
-    target.reconnect_s = RECONNECT_S
+    if isinstance(target, ServerTarget):
+        target.reconnect_s = RECONNECT_S
     if sys.stderr.isatty():
         click.echo(f"Watching {target.name}. Press Ctrl-C to leave.", err=True)
     try:
@@ -275,7 +430,7 @@ class Changes:
         self._first = self._first and len(runs) >= RUNS_PER_EVENT
 
 
-async def _watch(target: ServerTarget, show: Callable[[Run], None]) -> None:
+async def _watch(target: Target, show: Callable[[Run], None]) -> None:
     changes = Changes()
     async with target.call("plexus.watch", {}) as call:
         async for item in call.items():

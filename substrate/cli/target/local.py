@@ -1,4 +1,4 @@
-"""Target that runs methods on a hub in this process."""
+"""Target that runs methods on a hub in this process, which sees all recorded runs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from plexus.events import Event
+from plexus.principal import LOCAL
 from plexus.registry.plugins import BrokenPlugin
 from plexus.rpc import wire
-from plexus.runtime.calls import Call
+from plexus.runtime.calls import TIMES, Call
 from plexus.runtime.hub import Plexus
+from plexus.runtime.runs import NotLoaded
 from substrate.build_hub import NO_FILES, build_hub, close_runner, open_hub
 from substrate.cli.target.catalogue import HubCatalogue
+from substrate.run_store.lazy_store import LazyRunStore
 from substrate.settings import ProjectFiles, Settings
 
 __all__ = ("LocalTarget",)
@@ -29,17 +32,14 @@ class LocalItem:
     """Event as the object that the method created."""
 
     own: Event
+    #: Time of the event in milliseconds since the epoch, if the call requested times.
+    time_ms: int | None = None
 
     @property
     def event(self) -> Mapping[str, Any]:
         """Fields of the event as on the wire."""
         fields: Mapping[str, Any] = wire.decode_plain(self.own)
         return fields
-
-    @property
-    def time_ms(self) -> int | None:
-        """None: a run of this process is shown while it happens."""
-        return None
 
     @property
     def text(self) -> str | None:
@@ -50,8 +50,10 @@ class LocalItem:
 class LocalCall:
     """Call of a method of the hub in this process."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, *, timed: bool) -> None:
         self._call = call
+        #: Whether the caller needs the times of the events.
+        self._timed = timed
 
     @property
     def run(self) -> int:
@@ -63,8 +65,12 @@ class LocalCall:
         batches = self._call.run.batches(self._call.after, owner=self._call.owned)
         async with aclosing(batches):
             async for batch in batches:
-                for event in batch.events:
-                    yield LocalItem(event)
+                if not self._timed:
+                    for event in batch.events:
+                        yield LocalItem(event)
+                    continue
+                for event, time_ms in zip(batch.events, batch.times_ms(), strict=True):
+                    yield LocalItem(event, time_ms)
 
     async def cancel(self, reason: str) -> None:
         """Cancel the run. Its terminal still arrives."""
@@ -92,9 +98,13 @@ class LocalTarget:
     @asynccontextmanager
     async def call(self, method: str, params: dict[str, Any]) -> AsyncIterator[LocalCall]:
         """Start a call. Leaving the context cancels the run. Raises PlexusError if rejected."""
-        call = self._hub.call(method, params)
         try:
-            yield LocalCall(call)
+            call = self._hub.call(method, params)
+        except NotLoaded as missing:  # it follows a run of another process, or of the past
+            await self._hub.runs.load(missing.run_id, LOCAL)
+            call = self._hub.call(method, params)
+        try:
+            yield LocalCall(call, timed=bool(params.get(TIMES)))
         finally:
             if call.owned:
                 call.run.cancel("its caller left")
@@ -114,6 +124,7 @@ async def _build(
     settings: Settings, project: Path, files: ProjectFiles
 ) -> tuple[Plexus, list[BrokenPlugin]]:
     hub, broken = build_hub(settings, project, files)
+    LazyRunStore(hub, settings, project)
     return hub, broken + await open_hub(hub)
 
 

@@ -24,6 +24,7 @@ from substrate.security.exposure import connect_address, url_host
 
 __all__ = (
     "Choice",
+    "choose_runs_target",
     "choose_target",
     "command_line",
     "report_broken",
@@ -85,6 +86,19 @@ def choose_target(ctx: click.Context, choice: Choice) -> Target:
         target = LocalTarget(settings, Path.cwd(), files_of(ctx))
         if not ctx.resilient_parsing:
             report_broken(target.broken)
+    ctx.call_on_close(target.close)
+    return target
+
+
+def choose_runs_target(ctx: click.Context, url: str | None) -> Target:
+    """Return a target that sees all runs: a server, or a hub with the run store in this process."""
+    if url is not None:
+        return _named_server(ctx, url)
+    # A server may record to another database.
+    server = None if ctx.find_root().params.get("database") else running_server(ctx)
+    if server is not None:
+        return server
+    target = LocalTarget(settings_of(ctx), Path.cwd(), files_of(ctx))
     ctx.call_on_close(target.close)
     return target
 

@@ -156,12 +156,13 @@ class RunFollower:
             return
         if self._prompter is not None:
             await self._ask_user(call, event)
-        elif self._target.command is None:
+        elif self._target.command is None and self._is_pending is None:
             await self._decline(call, event)
         else:
+            # A run that is only followed can be answered from any process that sees it.
+            command = self._target.command or ("substrate", "call")
             self._display.remark(
-                f"{_question(event)}\n  Answer with: "
-                + respond_command(self._target.command, call.run, event),
+                f"{_question(event)}\n  Answer with: " + respond_command(command, call.run, event),
                 "yellow",
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
@@ -122,6 +122,6 @@ def print_columns(rows: Sequence[Sequence[str]]) -> None:
         click.echo("  ".join([*cells, last]).rstrip())
 
 
-def print_json_line(value: Any) -> None:
-    """Print a value as one line of JSON."""
-    click.echo(wire.encode(value).decode())
+def print_json_line(value: Any, file: IO[str] | None = None) -> None:
+    """Print a value as one line of JSON, to stdout if there is no file."""
+    click.echo(wire.encode(value).decode(), file)

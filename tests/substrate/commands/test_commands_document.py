@@ -21,7 +21,7 @@ HEAD = """\
 
 `substrate` without a command starts a server. `substrate COMMAND --help` explains a command. Flags before the command are settings (see `substrate config`): `substrate --port 4445 runs`.
 
-- If a server runs on the configured port, commands use it; otherwise they work in their own process. `--local` never uses a server, `--url` selects one. `runs`, `watch`, `attach`, `cancel` and `respond` need a server.
+- If a server runs on the configured port, commands use it; otherwise they work in their own process. `--local` never uses a server, `--url` selects one. `runs`, `show`, `replay`, `watch`, `attach`, `cancel` and `respond` see the runs of all processes of the project either way ([history.md](history.md)).
 - On a terminal the output is readable text. Piped, or with `--json`, it is one JSON object per line.
 - `--only PATTERNS` and `--without PATTERNS` choose what is offered, `--mcp-tools standard|all|PATTERNS` what MCP lists: `substrate --without bash,chat list`. A pattern is a method, a namespace, or either with wildcards (`arbor.tree_*`); separate several with commas. See [operating.md](operating.md#choose-what-is-offered) and [mcp.md](mcp.md#choose-which-tools-a-host-lists).
 - A script that calls `serve()` has the same commands: `python tools.py call count.up 3`, with its own activations instead of the built-in ones.

@@ -87,12 +87,14 @@ def test_an_unknown_run_cannot_be_cancelled(server: Running) -> None:
     assert server.run("cancel", "seventy").returncode == 2
 
 
-@pytest.mark.parametrize(
-    "command", [["runs"], ["watch"], ["attach", "1"], ["cancel", "1"], ["respond"]]
-)
-def test_without_a_server_the_error_explains_how_to_start_one(
-    command: list[str], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("command", [["attach", "1"], ["cancel", "1"], ["watch", "1"]])
+def test_without_a_server_an_unknown_run_is_an_error(command: list[str], tmp_path: Path) -> None:
     refused = run(*command, cwd=tmp_path)
     assert refused.returncode == 1
-    assert "No server runs on port 0. Start one with `substrate`" in refused.stderr
+    assert "Unknown run 1." in refused.stderr
+
+
+@pytest.mark.parametrize("command", [["runs"], ["respond", "--json"]])
+def test_without_a_server_and_runs_nothing_is_listed(command: list[str], tmp_path: Path) -> None:
+    listed = run(*command, cwd=tmp_path)
+    assert (listed.returncode, listed.stdout) == (0, "")
