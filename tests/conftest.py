@@ -65,7 +65,7 @@ LONG_MODULES = {
     "test_mcp_chat",
     "test_provider_claude_code",
     "test_provider_errors",
-    "test_publishing",
+    "test_processes",
     "test_sandbox_escape",
     "test_sandbox_work",
     "test_scopes_built_in",
@@ -77,6 +77,7 @@ LONG_MODULES = {
     "test_store_faults",
     "test_store_outages",
     "test_tutorial",
+    "test_watch_server",
 }
 #: Modules that start a process or a server for nearly every test that uses them.
 PROCESS_STARTERS = {"command_line", "network", "servers", "other_clients", "mcp_wires"}

@@ -4,15 +4,15 @@ A run asks its own caller. Here the owner of the runs sees and answers all their
 wherever the runs were started. `permit` is called by a program that needs permission to use a tool.
 Its question is answered only here: it must not ask its own caller, which is waiting for it.
 
-A question exists as long as its run waits for the answer. Questions of runs of other processes are
-read from the run store, and answered in those processes.
+A question exists as long as its run waits for the answer. Questions of runs of other processes,
+those of `permit` included, are read from the run store, and answered in those processes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from plexus.events import QuestionAsked
 from plexus.rpc import wire
 from plexus.runtime.builtin import refresh_runs
 from plexus.runtime.log import wall_ms
-from plexus.runtime.question_feed import OpenQuestion, QuestionChanged, Questions
+from plexus.runtime.question_feed import OpenQuestion
 from plexus.runtime.run import Run
 from plexus.runtime.stored_run import StoredRun
 
@@ -65,10 +65,6 @@ class Approvals(Activation):
     namespace = "approvals"
     audience = "client"
     version = "1.0.0"
-
-    def __init__(self) -> None:
-        self._permits: dict[str, OpenApproval] = {}
-        self._permit_questions = Questions()
 
     @method(title="List open questions", read_only=True, open_world=False, control=True)
     async def pending(
@@ -126,7 +122,7 @@ class Approvals(Activation):
             found.run.forget_question(found.open_question.event.request)
         elif isinstance(found.open_question.question, _Permission):
             decision = _decision(found.open_question.question, approve, message, answer)
-            self._close_permit(found)
+            self._close_permit(found.run)
             found.open_question.answer.set_result(decision)
         else:
             _answer(found, approve, message, answer)
@@ -142,7 +138,7 @@ class Approvals(Activation):
         """
         watcher = _Watcher(principal)
         with ExitStack() as listeners:
-            listeners.callback(self.on_change(watcher.on_change))
+            listeners.callback(self.plexus.questions.on_change(watcher.on_change))
             runs = self.plexus.runs
             if runs.stored is not None:
                 # It opens and closes the questions of other processes, which notifies the watcher.
@@ -195,58 +191,36 @@ class Approvals(Activation):
             details=question.details(),
         )
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        found = OpenApproval(run, OpenQuestion(question, future, event, time.monotonic(), None))
-        self._permits[found.approval_id] = found
-        self._permit_questions.notify(run, PERMIT, True)
+        questions = self.plexus.questions
+        asked = OpenQuestion(question, future, event, time.monotonic(), questions.notify)
+        questions.separate[run.id, PERMIT] = asked
+        questions.notify(run, PERMIT, True)
         try:
             await asyncio.wait([future], timeout=timeout_s)
         finally:
-            self._close_permit(found)
+            self._close_permit(run)
         timed_out = _denied(f"no answer within {timeout_s:g} s")
         decision = future.result() if future.done() else timed_out
         return wire.encode(decision).decode()
 
-    def _close_permit(self, permit: OpenApproval) -> None:
+    def _close_permit(self, run: Run) -> None:
         """Close the question of `permit`, which was answered or no longer waits."""
-        if self._permits.pop(permit.approval_id, None) is not None:
-            self._permit_questions.notify(permit.run, PERMIT, False)
+        questions = self.plexus.questions
+        if questions.separate.pop((run.id, PERMIT), None) is not None:
+            questions.notify(run, PERMIT, False)
 
     # --- open questions -----------------------------------------------------------------------
 
-    def on_change(self, changed: QuestionChanged) -> Callable[[], None]:
-        """Subscribe to questions that open or close, including those of `permit`.
-
-        Returns a function that unsubscribes. The callback is called synchronously.
-        """
-        feeds = (self.plexus.questions, self._permit_questions)
-        unsubscribes = [feed.on_change(changed) for feed in feeds]
-
-        def unsubscribe() -> None:
-            for each in unsubscribes:
-                each()
-
-        return unsubscribe
-
-    def find_question(self, run: Run, request: str) -> OpenQuestion | None:
-        """Return a question of a run; None if it is not open."""
-        permit = self._permits.get(f"{run.id}.{request}")
-        if permit is not None:
-            return permit.open_question
-        return None if run.questions is None else run.questions.get(request)
-
     def open_questions(self, principal: Principal) -> list[OpenApproval]:
         """Return the open questions of a principal's runs, oldest first."""
-        found = [
-            OpenApproval(run, question)
-            for run in self.plexus.runs.list_active(principal)
-            for question in (run.questions or {}).values()
-        ]
-        found += [
-            each
-            for each in self._permits.values()
+        found = []
+        separate = self.plexus.questions.separate
+        for run in self.plexus.runs.list_active(principal):
+            found += [OpenApproval(run, question) for question in (run.questions or {}).values()]
+            permit = separate.get((run.id, PERMIT))
             # A cancelled run no longer waits, even if it has not ended yet.
-            if each.run.principal == principal and each.run.cancel_reason is None
-        ]
+            if permit is not None and run.cancel_reason is None:
+                found.append(OpenApproval(run, permit))
         return sorted(found, key=lambda each: each.open_question.asked_at)
 
     async def _fetch(self, approval_id: str, principal: Principal) -> OpenApproval:
@@ -271,7 +245,8 @@ class Approvals(Activation):
     ) -> ApprovalPending | ApprovalSettled | None:
         """Return the event that reports the current state of a question to a watcher."""
         approval_id = f"{run.id}.{request}"
-        open_question = None if run.terminal is not None else self.find_question(run, request)
+        find = self.plexus.questions.find
+        open_question = None if run.terminal is not None else find(run, request)
         if open_question is None:
             if approval_id not in watcher.reported:
                 return None

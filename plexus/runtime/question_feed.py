@@ -131,6 +131,10 @@ class Questions:
             return separate
         return run.questions.get(request)
 
+    def requests(self, run: Run) -> list[str]:
+        """Return the numbers of the open questions of a run."""
+        return [*(run.questions or ()), *(key[1] for key in self.separate if key[0] == run.id)]
+
     def on_change(self, listener: QuestionChanged) -> Callable[[], None]:
         """Subscribe to all changes. Returns a function that unsubscribes.
 

@@ -254,8 +254,9 @@ class LoadedRuns:
             run = self._update(record)
             if run.id in changes.items:
                 self._add_items(run, changes.items[run.id])
-            if run.id in changes.questions:
-                run.set_questions(changes.questions[run.id], self._hub.questions.notify)
+            # A run that has ended has no open questions.
+            asked = changes.questions.get(run.id, {})
+            run.set_questions(asked, self._hub.questions.notify)
         for number in changes.items.keys() - changes.records.keys():
             self._forget(number)
         if changes.is_list:

@@ -349,7 +349,7 @@ class Recorder:
     def adopt(self, run: Run, arguments: Mapping[str, Any]) -> None:
         """Record a run that started before the recorder; it may have ended."""
         self.on_start(run, arguments)
-        for request in run.questions or ():
+        for request in self._hub.questions.requests(run):
             self._on_question(run, request, True)
         if run.terminal is not None:
             self._on_end(run)

@@ -1,8 +1,9 @@
 """Requests: calls about a run that the process which executes it makes for another process.
 
 The caller writes a row and wakes the process; the process makes the call and writes its terminal
-into the row. Only a few methods can be requested: those that stop a run or answer its questions.
-The caller has checked the permission before, so the call is made with all scopes of the principal.
+into the row. Only a few methods can be requested: those that stop, retain or release a run, or
+answer its questions. The caller has checked the permission before, so the call is made with all
+scopes of the principal.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ That is every kind of stream, every pending response, every socket, and the runs
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,14 +29,11 @@ from mcp_network import (
 from network import ANSWER_S, Server, bearer, serving
 from raw_peer import RawPeer
 from starlette.routing import BaseRoute, Route, WebSocketRoute
-from substrate.publishing.frames import PATH as PUBLISHING_PATH
-from substrate.publishing.frames import frame
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from mcp_view.server import McpOptions
 from plexus import Plexus
-from plexus.process_identity import start_time
 from substrate.mcp_server import make_mcp_server
 from substrate.security.authentication import Access
 from substrate.security.guard import Guard
@@ -216,7 +212,7 @@ def socket(path: str, *sent: Any) -> Callable[[Server, str], Opened]:
             received = ""
             with connect(url, additional_headers=bearer(token)) as peer:
                 for message in sent:
-                    peer.send(message if isinstance(message, bytes) else json.dumps(message))
+                    peer.send(json.dumps(message))
                     peer.recv(ANSWER_S)
                 ready.set()
                 with suppress(ConnectionClosed):
@@ -230,10 +226,6 @@ def socket(path: str, *sent: Any) -> Callable[[Server, str], Opened]:
 
     return open_it
 
-
-HELLO = frame(
-    "hello", process="1.1", pid=os.getpid(), start_time=start_time(os.getpid()), project="/nowhere"
-)
 
 #: Open requests, and what they must have sent by their end: the error of the pending request, if
 #: the protocol has one, or the close code of a WebSocket.
@@ -255,7 +247,6 @@ KINDS: dict[str, tuple[Callable[[Server, str], Opened], tuple[str, ...]]] = {
         ("1008 ", "-32001", "no longer"),
     ),
     "WebSocket /mcp": (socket("/mcp", request("initialize", INITIALIZE)), ("1008 ", "no longer")),
-    "WebSocket of a publishing process": (socket(PUBLISHING_PATH, HELLO), ("1008 ", "no longer")),
 }
 
 
@@ -354,7 +345,7 @@ def test_every_route_is_tested_here_or_responds_immediately() -> None:
     at_once = {"/", "/page/{name}", "/session", "/token/rotate", "/metrics", "/messages"}
     at_once |= {"/.well-known/oauth-protected-resource{path:path}"}
     at_once |= {"/session/proof", "/tickets"}
-    ended = {"/rpc", "/mcp", "/sse", "/runs/{run}/events", PUBLISHING_PATH}
+    ended = {"/rpc", "/mcp", "/sse", "/runs/{run}/events"}
     inner: Any = app
     while not isinstance(inner, HotRoute):
         inner = vars(inner)["_app"]
@@ -420,9 +411,7 @@ def test_an_oauth_token_that_expires_ends_everything_that_is_open_with_it(
     lifetime_s = 8
     began = time.monotonic()
     token = issued(issuer, trusting, lifetime_s)
-    # Only the server's own token publishes.
-    kinds = [kind for kind in KINDS if "publishing" not in kind]
-    opened = {kind: KINDS[kind][0](trusting, token) for kind in kinds}
+    opened = open_everything(trusting, token)
     assert time.monotonic() < began + lifetime_s, "opening took too long to test anything"
     late = [kind for kind, each in opened.items() if not each.ended(began + lifetime_s + BOUND_S)]
     assert not late
