@@ -171,10 +171,8 @@ def _compare(
         compare(
             f"{name} {column}",
             f"us/{each}",
-            *(
-                [getattr(times, column) / number * 1e6 for times in taken[side]]
-                for side in (OURS, LIMIT)
-            ),
+            [getattr(times, column) / number * 1e6 for times in taken[OURS]],
+            [getattr(times, column) / number * 1e6 for times in taken[LIMIT]],
             MOST,
             f"{kind} of {note}",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import Any
 
 from plexus import Plexus, Principal
@@ -15,7 +15,7 @@ from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime.log import StoredItems
 from plexus.runtime.run import LocalRun, Run
-from plexus.runtime.stored_run import RunRecord, StoredRun
+from plexus.runtime.stored_run import FoundRuns, RunQuery, RunRecord, StoredRun
 
 __all__ = ("MemoryStore", "StoredHistory", "attach_store", "record_run")
 
@@ -187,6 +187,24 @@ class MemoryStore:
 
     async def close(self) -> None:
         """Do nothing: there is nothing to write."""
+
+    async def query(self, principal: Principal, query: RunQuery) -> list[dict[str, Any]]:
+        raise NotImplementedError
+
+    def search(self, principal: Principal, query: RunQuery) -> AsyncGenerator[FoundRuns, None]:
+        raise NotImplementedError
+
+    async def details(self, run_id: int) -> RunRecord | None:
+        raise NotImplementedError
+
+    async def pin(self, run_id: int, pinned: bool) -> None:
+        raise NotImplementedError
+
+    async def delete(self, run_ids: Sequence[int]) -> int:
+        raise NotImplementedError
+
+    async def prune(self) -> int:
+        raise NotImplementedError
 
     async def hand_over(self, *, only_restarted: bool = False) -> None:
         """Release nothing: there is no process that restarts runs."""
