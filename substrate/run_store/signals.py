@@ -31,8 +31,8 @@ WATCH: Final = ".watch"
 MTIME_RESOLUTION_NS: Final = 20_000_000
 #: Seconds between two reads of the socket, however many signals arrive.
 PAUSE_S: Final = 0.005
-#: Maximum number of datagrams that are read together. They have no content.
-MAX_READ: Final = 64
+#: Datagrams that are read in one batch. They have no content.
+BATCH: Final = 64
 
 
 class Signals:
@@ -72,7 +72,7 @@ class Signals:
     def _readable(self) -> None:
         assert self._socket is not None, "it is watched only while it is open"
         with contextlib.suppress(BlockingIOError):
-            for _ in range(MAX_READ):
+            for _ in range(BATCH):
                 self._socket.recv(1)
         # The next ones wait in the socket: a process that sends in a loop costs little here.
         self._loop.remove_reader(self._socket.fileno())

@@ -45,9 +45,7 @@ async def states(observer: StoreHub, process: int) -> list[int]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_the_runs_of_a_stopped_process_go_on_when_it_continues(
-    engine: str, tmp_path: Path
-) -> None:
+async def test_the_runs_of_a_stopped_process_are_not_ended(engine: str, tmp_path: Path) -> None:
     database = new_database(engine, tmp_path)
     async with observing(database) as observer, working(database) as worker:
         seen = Observed(observer, worker.streams[0])

@@ -1,4 +1,4 @@
-"""Faults of the database file and its folder: runs go on, one warning, and recording resumes."""
+"""Faults of the database file and its folder: runs continue, one warning, and recording resumes."""
 
 from __future__ import annotations
 
@@ -237,14 +237,14 @@ async def test_a_file_that_becomes_corrupt_is_set_aside_by_all_its_processes(
         await resumed(each)
     assert len(files(tmp_path, "runs.db.corrupt-*[0-9]Z")) == 1
     assert len(warnings(caplog, "set aside a corrupt database")) == 1
-    # Runs in progress go on, and are in the new file.
+    # Runs in progress continue, and are in the new file.
     assert [run.terminal for run in waiting] == [None, None]
     three = await opened(path)
     for run in waiting:
         await wait_for_row(three, run)
 
 
-#: In a process of its own: closing the file would release the locks of this one.
+#: In a separate process: closing the file would release the locks of this one.
 DAMAGE = """
 import os, sys, apsw
 apsw.Connection(sys.argv[1]).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -258,7 +258,7 @@ async def wait_for_row(hub: StoreHub, run: Run) -> None:
     await wait_for(partial(hub.store.loaded.load, run.id), RESUME_S)
 
 
-async def test_a_file_that_is_removed_is_begun_again_and_runs_go_on(
+async def test_a_file_that_is_removed_is_begun_again_and_runs_continue(
     opened: OpenStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "runs.db"
@@ -279,7 +279,7 @@ async def test_a_file_that_is_removed_is_begun_again_and_runs_go_on(
     assert (await follow(found))[-1].type == "cancelled"
 
 
-async def test_a_file_of_a_newer_program_is_refused_by_name_and_runs_go_on(
+async def test_a_file_of_a_newer_program_is_refused_by_name_and_runs_continue(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newer = Component(

@@ -1,4 +1,4 @@
-"""A PostgreSQL server that is down for a while: runs go on, and leases survive it."""
+"""A PostgreSQL server that is down for a while: runs continue, and leases survive it."""
 
 from __future__ import annotations
 
