@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from bench import arbor, chat, front, memory, native, recording, shared_store, tool_styles
+from bench import arbor, chat, front, memory, native, record_cost, shared_store, tool_styles
 from bench.mcp import contenders, http_calls, requests
 from bench.mcp import streams as mcp_streams
 from bench.measure import FULL, QUICK, Effort, Figure
@@ -45,14 +45,14 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "memory_idle": memory.idle,
     "memory_stream": memory.stream,
     "cancel_tree": native.cancel_tree,
-    "recorded_stdio": recording.over_stdio,
-    "recorded_sse": recording.over_sse,
-    "recorded_websocket": recording.over_ws,
-    "recorded_calls": recording.calls,
-    "recorded_mcp_calls": recording.mcp_calls,
-    "recorded_start": recording.start_time,
-    "recorded_memory": recording.memory,
-    "recorded_idle": recording.idle,
+    "recorded_stdio": record_cost.over_stdio,
+    "recorded_sse": record_cost.over_sse,
+    "recorded_websocket": record_cost.over_ws,
+    "recorded_calls": record_cost.calls,
+    "recorded_mcp_calls": record_cost.mcp_calls,
+    "recorded_start": record_cost.start_time,
+    "recorded_memory": record_cost.memory,
+    "recorded_idle": record_cost.idle,
     "recorded_latency": shared_store.latency,
     "recorded_stop": shared_store.stop,
     "recorded_throughput": shared_store.throughput,

@@ -189,22 +189,31 @@ class MemoryStore:
         """Do nothing: there is nothing to write."""
 
     async def query(self, principal: Principal, query: RunQuery) -> list[dict[str, Any]]:
-        raise NotImplementedError
+        found = await self.records_of(principal)
+        return [record.describe() for record in found[: query.limit]]
 
-    def search(self, principal: Principal, query: RunQuery) -> AsyncGenerator[FoundRuns, None]:
-        raise NotImplementedError
+    async def search(
+        self, principal: Principal, query: RunQuery
+    ) -> AsyncGenerator[FoundRuns, None]:
+        yield FoundRuns((await self.records_of(principal))[: query.limit])
+
+    async def records_of(self, principal: Principal) -> list[RunRecord]:
+        """Return the records of a principal's runs, newest first."""
+        own = [each.record for each in self.histories.values() if each.principal == principal]
+        return sorted(own, key=lambda record: record.started_ms, reverse=True)
 
     async def details(self, run_id: int) -> RunRecord | None:
-        raise NotImplementedError
+        history = self.histories.get(run_id)
+        return None if history is None else history.record
 
     async def pin(self, run_id: int, pinned: bool) -> None:
-        raise NotImplementedError
+        self.histories[run_id].record.pinned = pinned
 
     async def delete(self, run_ids: Sequence[int]) -> int:
-        raise NotImplementedError
+        return len([self.histories.pop(run) for run in run_ids if run in self.histories])
 
     async def prune(self) -> int:
-        raise NotImplementedError
+        return 0
 
     async def hand_over(self, *, only_restarted: bool = False) -> None:
         """Release nothing: there is no process that restarts runs."""

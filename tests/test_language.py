@@ -29,6 +29,7 @@ DOCUMENTS = (
     "docs/architecture.md",
     "docs/deployment.md",
     "docs/from-fastmcp.md",
+    "docs/history.md",
     "docs/writing-an-activation.md",
 )
 #: Documents that are not checked yet, with the reason.

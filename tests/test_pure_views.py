@@ -75,6 +75,7 @@ MUTATING: dict[type, set[str]] = {
         "finish",
         "forget_question",
         "leave",
+        "move",
         "reader",
         "release_owner",
         "refuse",
@@ -113,7 +114,8 @@ MUTATING: dict[type, set[str]] = {
     Runs: {
         "start",
         "cancel_all",
-        "fetch",
+        "forget",
+        "forget_moved",
         "keep",
         "load",
         "notify_refused",

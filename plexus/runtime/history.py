@@ -20,6 +20,7 @@ from plexus.context import Context
 from plexus.errors import Denied, InvalidParams, Unsupported
 from plexus.events import Event
 from plexus.principal import READ, Principal
+from plexus.registry.lazy import resolve
 from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
 from plexus.runtime.runs import unknown_run
@@ -32,6 +33,8 @@ __all__ = ("HistoryMethods", "RunsFound", "parse_time")
 #: Seconds of the units of a duration.
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?([smhdw])")
+#: Created only in a process that reads the run store.
+RUN_QUERY: Final = "plexus.runtime.stored_run:RunQuery"
 #: Maximum number of runs that one call deletes.
 MAX_DELETED: Final = 1000
 
@@ -92,13 +95,12 @@ class HistoryMethods:
     ) -> list[dict[str, Any]]:
         """List your recorded runs, newest first: finished ones and those in progress.
 
-        Times are durations before now ("30m", "3h", "2d"), ISO dates, or milliseconds since the
-        epoch. A search for words finds runs that have all of them in their output or arguments; a
-        text in quotes, or one that has more than words, is found as it is written. That search is
-        limited; a warning is sent if it stopped early.
+        A search for words finds runs that have all of them; any other text, or a text in quotes, is
+        found as it is written, by a limited search that sends a warning if it stopped early.
 
         Args:
-            since: Only runs that started at this time or later.
+            since: Only runs that started at this time or later: "30m", "3h" or "2d" before now, an
+                ISO date, or milliseconds since the epoch.
             until: Only runs that started before this time.
             method: Only methods that match this pattern, such as "bash.*"; separate several with
                 commas.
@@ -165,7 +167,7 @@ class HistoryMethods:
             async for found in parts:
                 yield RunsFound([record.describe() for record in found.runs], found.stopped_at)
 
-    @method(title="Inspect a run", read_only=True, open_world=False, control=True)
+    @method(title="Describe a run", read_only=True, open_world=False, control=True)
     async def inspect(self, run: int, *, ctx: Context) -> dict[str, Any]:
         """Return everything that is known about one of your runs, except its output.
 
@@ -182,7 +184,7 @@ class HistoryMethods:
             raise unknown_run(run)
         return _details(record)
 
-    @method(title="Pin a run", idempotent=True, open_world=False, scope=READ, control=True)
+    @method(title="Keep a run", idempotent=True, open_world=False, scope=READ, control=True)
     async def pin(self, run: int, pinned: bool = True, *, ctx: Context) -> bool:
         """Keep one of your recorded runs until it is unpinned. Returns whether it is pinned.
 
@@ -214,11 +216,17 @@ class HistoryMethods:
             await self._record_to_change(run, ctx.principal)
         return await self._stored().delete(runs)
 
-    @method(title="Delete expired runs", destructive=True, idempotent=True, open_world=False)
+    @method(
+        title="Delete expired runs",
+        destructive=True,
+        idempotent=True,
+        open_world=False,
+        scope=READ,
+    )
     async def prune(self) -> int:
-        """Delete all runs whose retention has ended now. Returns how many were deleted.
+        """Delete all runs whose retention has ended, which also happens automatically.
 
-        This also happens by itself. Pinned runs stay.
+        Pinned runs stay. Returns how many were deleted.
         """
         return await self._stored().prune()
 
@@ -253,9 +261,7 @@ def _query(
     all_projects: bool,
 ) -> RunQuery:
     """Return the query of these parameters. Raises InvalidParams."""
-    from plexus.runtime.stored_run import RunQuery
-
-    return RunQuery(
+    query: RunQuery = resolve(RUN_QUERY)(
         None if since is None else parse_time(since),
         None if until is None else parse_time(until),
         tuple(pattern.strip() for pattern in (method or "").split(",") if pattern.strip()),
@@ -265,6 +271,7 @@ def _query(
         before,
         limit,
     )
+    return query
 
 
 def _arguments(record: RunRecord) -> Any:

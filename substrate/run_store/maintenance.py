@@ -4,7 +4,7 @@ Rules:
 - Of all processes that share a store, one at a time does this work, for a limited time per claim.
   It does a little at a time and pauses in between, so that recording is never delayed.
 - It starts some time after the store was opened, and after runs have ended. Without runs there is
-  only a rare check for expired ones. Closing the store ends it at once: everything can be repeated.
+  only a rare check for expired ones. Closing the store ends it: everything can be repeated.
 - A deleted run is listed in `run_deletions` until it is deleted from the search index and its bytes
   are erased from the files. What was interrupted is repeated by the next process.
 """
@@ -54,7 +54,7 @@ PAUSE: Final = 4.0
 DELETIONS: Final = 500
 #: Pages that one transaction returns to the file system.
 VACUUM_PAGES: Final = 500
-#: The file of the search index, beside the file of the runs.
+#: The file of the search index, next to the file of the runs.
 SEARCH_FILE: Final = "search.db"
 
 
@@ -119,7 +119,7 @@ class Maintenance:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the background work is going on."""
+        """Whether the background work is in progress."""
         return self._task is not None
 
     def on_runs_ended(self) -> None:

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import orjson
-
 from plexus.rpc import wire
 from plexus.runtime.stored_events import read_event
 from plexus.runtime.stored_run import RunRecord
@@ -102,7 +100,7 @@ def _readable(arguments: str) -> str:
     if "\\" not in arguments:
         return arguments
     try:
-        return " ".join(_strings(orjson.loads(arguments)))
+        return " ".join(_strings(wire.decode_trusted(arguments.encode())))
     except ValueError:
         return arguments
 
@@ -121,7 +119,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 def _text_of(payloads: Sequence[bytes]) -> str:
     """Return the joined text of some items. Raises ValueError if one of them is not an event."""
-    events = orjson.loads(b"[%b]" % b",".join(payloads))
+    events = wire.decode_trusted(b"[%b]" % b",".join(payloads))
     texts = []
     for event, raw in zip(events, payloads, strict=True):
         text = event.get(TEXT_FIELDS.get(event["type"]))
@@ -145,7 +143,7 @@ class ScanBounds(NamedTuple):
 
 
 class Scan:
-    """A scan of runs for a text, within bounds. Its parts run in transactions of their own."""
+    """A scan of runs for a text, within bounds. Its parts run in separate transactions."""
 
     def __init__(self, text: str, bounds: ScanBounds) -> None:
         self._text = text

@@ -233,11 +233,12 @@ class RunStore:
             task.cancel()
         if self._unsubscribe is not None:
             self._unsubscribe()
-        engine = self._database.detach()
         maintenance, self.maintenance = self.maintenance, None
-        if engine is None or maintenance is None:
+        if maintenance is not None:
+            await maintenance.close()
+        engine = self._database.detach()
+        if engine is None:
             return
-        await maintenance.close()
         if self._has_lease and is_written:
             try:
                 async with asyncio.timeout(CLOSE_S):

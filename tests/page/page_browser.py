@@ -45,8 +45,12 @@ SERIOUS = ("serious", "critical")
 class Site:
     """A server, and a browser that can open its page."""
 
-    def __init__(self, server: Server, browser: Browser, proxy: CutProxy | None = None) -> None:
+    def __init__(
+        self, server: Server, browser: Browser, proxy: CutProxy | None = None, data: str = ""
+    ) -> None:
         self.server = server
+        #: The data folder of the server, which other processes of the project share.
+        self.data = data
         self._browser = browser
         self._proxy = proxy
         self.origin = f"http://127.0.0.1:{proxy.port if proxy else server.port}"
@@ -148,7 +152,7 @@ def opened(*options: str) -> Iterator[Site]:
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
         stack.callback(browser.close)
-        yield Site(server, browser, proxy)
+        yield Site(server, browser, proxy, folder)
 
 
 def shoot(page: Page, name: str) -> None:

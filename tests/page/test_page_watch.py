@@ -5,11 +5,14 @@ from __future__ import annotations
 import http.client
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from network import bearer
-from page_browser import Site, opened, shoot, violations
+from page_browser import SHOWCASE, Site, opened, shoot, violations
 from playwright.sync_api import Page, expect
+from stdio_process import Server as StdioProcess
+from stdio_process import serving as on_stdio
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -108,6 +111,80 @@ def test_a_question_to_another_program_can_be_answered_in_the_page(site: Site, p
         question.get_by_role("button", name="Answer").click()
         assert b"deleted there" in stream.read()
         expect(badge).to_be_hidden()
+
+
+# --- runs of other processes of the project -------------------------------------------------------
+
+
+@contextmanager
+def stdio_process(site: Site) -> Iterator[StdioProcess]:
+    """Run a process on stdio in the project of the server."""
+    with on_stdio("--activation", str(SHOWCASE), XDG_DATA_HOME=site.data) as process:
+        yield process
+
+
+def test_a_run_of_another_process_is_shown_live_followed_and_stopped(
+    site: Site, page: Page
+) -> None:
+    site.open(page, "watch")
+    page.get_by_text("ended lately").wait_for()
+    with stdio_process(site) as process:
+        subscription = process.start("showcase.steady", {"count": 10_000})
+        row = page.locator("tr", has_text="showcase.steady").filter(has_text="running")
+        expect(row).to_be_visible()
+        expect(row.locator("td.number").nth(1)).to_have_text(re.compile(r"^\d{2,}$"))
+        row.get_by_role("link").click()
+        expect(page.locator(".terminal").first).to_contain_text("<1>")
+        expect(page.locator(".b-output .seq").first).to_contain_text("#1")
+        page.go_back()
+        row.get_by_role("button", name=re.compile("^Stop")).click()
+        ended = page.locator("tr", has_text="showcase.steady").filter(has_text="cancelled")
+        expect(ended.first).to_be_visible()
+        assert process.terminal(subscription)["reason"] == "stopped in the browser"
+
+
+def test_a_question_and_a_permission_of_another_process_are_answered(
+    site: Site, page: Page
+) -> None:
+    badge = page.locator("#badge")
+    with stdio_process(site) as process:
+        permit = process.start("approvals.permit", {"tool_name": "Write", "input": {"a": 1}})
+        expect(badge).to_have_text("1 question")
+        badge.click()
+        question = page.locator(".question")
+        expect(question).to_contain_text("Allow Write?")
+        question.get_by_role("button", name="Yes").click()
+        assert '"allow"' in process.terminal(permit)["result"]
+        expect(badge).to_be_hidden()
+        deletion = process.start("demo.delete")
+        expect(question).to_contain_text("Delete 3 files?")
+        question.get_by_role("button", name="Yes").click()
+        expect(question).to_contain_text("Where?")
+        question.get_by_label("there").check()
+        question.get_by_role("button", name="Answer").click()
+        process.read_until(lambda message: "deleted there" in str(message))
+        assert process.terminal(deletion)["type"] == "complete"
+        expect(badge).to_be_hidden()
+
+
+def test_the_end_of_a_process_that_was_killed_is_shown_with_its_output(
+    site: Site, page: Page
+) -> None:
+    with stdio_process(site) as process:
+        process.start("showcase.steady", {"count": 10_000})
+        process.start("demo.delete")
+        site.open(page, "watch")
+        row = page.locator("tr", has_text="showcase.steady").filter(has_text="running")
+        row.get_by_role("link").click()
+        expect(page.locator(".terminal").first).to_contain_text("<1>")
+        expect(page.locator("#badge")).to_have_text("1 question")
+        process.process.kill()
+        expect(page.locator("section.run")).to_contain_text("has ended")
+        expect(page.locator(".terminal").first).to_contain_text("<1>")
+        expect(page.locator("#badge")).to_be_hidden()
+
+
+# --- the list -------------------------------------------------------------------------------------
 
 
 def test_runs_can_be_filtered(site: Site, page: Page) -> None:

@@ -460,6 +460,7 @@ def test_the_hubs_own_methods_declare_hints() -> None:
     unlisted = {name for name, spec in specs.items() if not spec.listed}
     assert unlisted == {
         "complete",
+        "find_runs",
         "keep",
         "prompts",
         "release",
@@ -479,6 +480,9 @@ def test_the_hubs_own_methods_declare_hints() -> None:
         "complete",
         "transcript",
         "watch",
+        "find_runs",
+        "history",
+        "inspect",
     }
     assert specs["cancel"].hints == Hints(None, True, True, False)
 

@@ -127,7 +127,7 @@ def runs(
     }
     given = {name: value for name, value in filters.items() if value is not None}
     found: list[Run] = []
-    # Lines appear while a search goes on; a table needs all of its rows.
+    # Lines appear while a search continues; a table needs all of its rows.
     as_lines = as_json or not sys.stdout.isatty()
     # While methods run in this process, `sys.stdout` is redirected.
     show = partial(print_json_line, file=sys.stdout) if as_lines else found.append
@@ -158,7 +158,7 @@ def _time(ctx: click.Context, option: str, text: str | None) -> int | None:
 
 
 def list_recorded(target: Target, params: dict[str, Any], show: Callable[[Run], None]) -> None:
-    """Show recorded runs; those of a search while it goes on. Raises ClickException."""
+    """Show recorded runs; those of a search while it continues. Raises ClickException."""
     if "search" not in params:
         for run in call_method(target, "plexus.history", params):
             show(run)
@@ -258,7 +258,7 @@ def delete(ctx: click.Context, *, numbers: Sequence[int], url: str | None) -> No
 @runs.command(short_help="Delete expired runs.", params=[server_option()])
 @click.pass_context
 def prune(ctx: click.Context, *, url: str | None) -> None:
-    """Delete all recorded runs whose retention has ended. This also happens by itself."""
+    """Delete all recorded runs whose retention has ended. This also happens automatically."""
     count = call_method(choose_runs_target(ctx, url), "plexus.prune", {})
     click.echo(f"Deleted {count} {'run' if count == 1 else 'runs'}.")
 

@@ -1,4 +1,4 @@
-"""`substrate show` and `substrate replay`: the transcript of a run, at once or in its own time."""
+"""`substrate show` and `substrate replay`: the transcript of a run, complete or with its pauses."""
 
 from __future__ import annotations
 

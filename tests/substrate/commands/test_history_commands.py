@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import time
 from pathlib import Path
@@ -206,3 +207,18 @@ def test_the_runs_of_other_processes_are_watched_without_a_server(tmp_path: Path
             watcher.out.wait_for('"cancelled"')
         watcher.signal(signal.SIGINT)
         assert watcher.end() == 130
+
+
+def test_the_commands_of_the_document_work(tmp_path: Path) -> None:
+    document = (Path(__file__).parents[3] / "docs" / "history.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", document, re.DOTALL)
+    commands = [shlex.split(line, comments=True) for line in "".join(blocks).splitlines()]
+    assert len(commands) > 15
+    assert run("call", "bash.execute", "echo hello", cwd=tmp_path).returncode == 0
+    [entry] = listed(tmp_path, "--since", "1h")
+    # The last one, so that the others find the run.
+    for program, *words in sorted(commands, key=lambda command: "delete" in command):
+        assert program == "substrate"
+        arguments = [str(entry["run"]) if word == "RUN" else word for word in words]
+        done = run(*arguments, cwd=tmp_path)
+        assert done.returncode == 0, (arguments, done.stderr)
