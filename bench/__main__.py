@@ -16,7 +16,17 @@ from pathlib import Path
 
 import click
 
-from bench import arbor, chat, front, memory, native, record_cost, shared_store, tool_styles
+from bench import (
+    arbor,
+    chat,
+    front,
+    history,
+    memory,
+    native,
+    record_cost,
+    shared_store,
+    tool_styles,
+)
 from bench.mcp import contenders, http_calls, requests
 from bench.mcp import streams as mcp_streams
 from bench.measure import FULL, QUICK, Effort, Figure
@@ -60,6 +70,7 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "arbor_group": arbor.groups,
     "arbor_path": arbor.paths,
     "arbor_readers": arbor.readers,
+    "history": history.pages,
     "chat_first_token": chat.first_token,
     "chat_history": chat.history,
     "style": tool_styles.calls,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
 from typing import Any
 
 import pytest
@@ -37,10 +37,14 @@ def test_a_time_is_a_duration_a_date_or_milliseconds(text: str | int, expected: 
     assert parse_time(text, NOW) == expected
 
 
-def test_a_date_without_a_time_zone_is_local() -> None:
-    expected = datetime(2026, 5, 1, tzinfo=UTC).astimezone().replace(hour=0, minute=0)
-    difference = abs(parse_time("2026-05-01") / 1000 - expected.timestamp())
-    assert difference <= 24 * 3600
+def test_a_date_without_a_time_zone_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Etc/GMT-9")
+    time.tzset()
+    try:
+        assert parse_time("2026-05-01T21:00") == 1_777_636_800_000
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2 fortnights", "d", "9999999999d", "١٢"])
