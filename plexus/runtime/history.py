@@ -222,6 +222,7 @@ class HistoryMethods:
         idempotent=True,
         open_world=False,
         scope=READ,
+        control=True,
     )
     async def prune(self) -> int:
         """Delete all runs whose retention has ended, which also happens automatically.

@@ -176,8 +176,9 @@ def unindexed_positions(
     """Return the newest runs whose words are not in the search index yet."""
     where, params = _bounds(tx, principal, query)
     rows = tx.all(
-        f"SELECT started_ms, id FROM runs WHERE indexed = 0 AND {' AND '.join(where)}"
-        " ORDER BY started_ms DESC, id DESC LIMIT ?",
+        f"SELECT started_ms, id FROM runs{_indexed_by(tx, 'runs_to_index')}"
+        f" WHERE indexed = 0 AND {' AND '.join(where)} ORDER BY started_ms DESC, id DESC"
+        " LIMIT ?",
         (*params, limit),
     )
     return [Position(*row) for row in rows]

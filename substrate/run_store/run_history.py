@@ -45,6 +45,8 @@ MAX_UNINDEXED: Final = 200
 #: Hits of the search index that are read at a time, and at most. Filters reject some of them.
 HITS: Final = 200
 MAX_HITS: Final = 20_000
+#: Without filters only hits of deleted runs are rejected.
+SPARE_HITS: Final = 10
 
 
 class _Part(NamedTuple):
@@ -141,8 +143,10 @@ class RunHistory:
             cursor = query.before
             before = await self._engine.read(lambda tx: position_of(tx, cursor, principal))
         indexed = 0
+        is_filtered = bool(query.methods or query.state or query.until_ms)
+        size = HITS if is_filtered else query.limit + SPARE_HITS
         for _ in range(MAX_HITS // HITS):
-            hits = await index.search(words, principal, project, HITS, before)
+            hits = await index.search(words, principal, project, size, before)
             runs = [hit.run for hit in hits]
             records = await self._engine.read(
                 lambda tx, runs=runs: select_matching(tx, principal, query, project, runs)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
@@ -150,7 +154,7 @@ class RunHistory:
             found += records
             indexed += len(records)
             is_past = bool(hits) and (query.since_ms or 0) > hits[-1].started_ms
-            if len(hits) < HITS or indexed >= query.limit or is_past:
+            if len(hits) < size or indexed >= query.limit or is_past:
                 break
             before = Position(hits[-1].started_ms, hits[-1].run)
         unique = {record.run: record for record in found}

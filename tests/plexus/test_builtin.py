@@ -480,10 +480,12 @@ def test_the_hubs_own_methods_declare_hints() -> None:
         "complete",
         "transcript",
         "watch",
-        "find_runs",
         "history",
+        "find_runs",
         "inspect",
     }
+    assert specs["delete"].hints.destructive
+    assert specs["prune"].hints.destructive
     assert specs["cancel"].hints == Hints(None, True, True, False)
 
 

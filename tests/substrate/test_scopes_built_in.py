@@ -43,7 +43,17 @@ CHANGES = {
 SCOPE_OF = {name: scope for scope, names in CHANGES.items() for name in names}
 #: Methods with the read scope that change something: they affect only the caller's own runs, and
 #: the scope of the method that `call` names is checked when it is called.
-OWN = {"plexus.call", "plexus.cancel", "plexus.respond", "plexus.unsubscribe"}
+OWN = {
+    "plexus.call",
+    "plexus.cancel",
+    "plexus.delete",
+    "plexus.keep",
+    "plexus.pin",
+    "plexus.prune",
+    "plexus.release",
+    "plexus.respond",
+    "plexus.unsubscribe",
+}
 
 #: Every set of scopes there is, with and without the one that goes without saying.
 SETS = [

@@ -60,7 +60,7 @@ def test_flags_before_the_command_count_for_completion_too(tmp_path: Path) -> No
 
 def test_a_plugin_that_prints_or_fails_does_not_disturb_completion(tmp_path: Path) -> None:
     add_plugin(tmp_path, "broken", "import nothing_like_it")
-    assert complete("substrate call plexus.h", tmp_path) == ["plexus.hash"]
+    assert complete("substrate call plexus.ha", tmp_path) == ["plexus.hash"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
