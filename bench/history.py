@@ -48,7 +48,7 @@ COLUMNS = (
 
 
 def pages(effort: Effort) -> list[Figure]:
-    """Measure pages, pages of a pattern, words and a bounded scan, with a warm and a cold cache."""
+    """Measure pages, pages of a pattern, and searches for words, with a warm and a cold cache."""
     with _folder() as folder:
         runs = RUNS_STORED if effort is FULL else RUNS_STORED // 100
         asyncio.run(build(folder, runs))
@@ -151,7 +151,7 @@ async def _time(
     """Return the milliseconds of a query on a new connection."""
     database = str(folder / FILE)
     engine = await open_engine(database, RUNS)
-    work = Maintenance(engine, database, RetentionPolicy(7, 1 << 60), 1, lambda _: None)
+    work = Maintenance(lambda: engine, database, RetentionPolicy(7, 1 << 60), 1, lambda _: None)
     history = RunHistory(engine, work, None, _nothing)
     await work.search_index()
     try:

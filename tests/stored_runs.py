@@ -145,12 +145,13 @@ class MemoryStore:
     def all(self) -> list[StoredRun]:
         return list(self.loaded.values())
 
-    async def load(self, run_id: int) -> StoredRun | None:
+    async def load(self, run_id: int, principal: Principal | None = None) -> StoredRun | None:
         self.loads += 1
         await self.open.wait()
         if self.error is not None:
             raise self.error
-        return self._load(run_id)
+        run = self._load(run_id)
+        return None if run is None or (principal or run.principal) != run.principal else run
 
     def find_kept(self, principal: Principal) -> Sequence[StoredRun] | None:
         if principal.name not in self._kept:

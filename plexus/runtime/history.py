@@ -95,21 +95,15 @@ class HistoryMethods:
     ) -> list[dict[str, Any]]:
         """List your recorded runs, newest first: finished ones and those in progress.
 
-        A search for words finds runs that have all of them; any other text, or a text in quotes, is
-        found as it is written, by a limited search that sends a warning if it stopped early.
-
         Args:
-            since: Only runs that started at this time or later: "30m", "3h" or "2d" before now, an
-                ISO date, or milliseconds since the epoch.
-            until: Only runs that started before this time.
-            method: Only methods that match this pattern, such as "bash.*"; separate several with
-                commas.
-            state: Only runs in this state (running, asking, cancelling, complete, error,
-                cancelled) or with this outcome (succeeded, failed).
-            search: Only runs whose output, arguments or summary have this text.
-            before: Only runs that are older than this one, the last of the previous page.
+            since: Earliest start: "30m", "3h" or "2d" before now, an ISO date, or milliseconds.
+            until: Latest start.
+            method: Patterns of methods, such as "bash.*,chat.send".
+            state: A state, such as running, or an outcome: succeeded, failed, cancelled.
+            search: Words of the output or the arguments, or any text in quotes.
+            before: Only runs older than this one.
             limit: Maximum number of runs, 1 to 1000.
-            all_projects: Include the runs of other project folders.
+            all_projects: Include other project folders.
         """
         stored = self._stored()
         query = _query(since, until, method, state, search, before, limit, all_projects)

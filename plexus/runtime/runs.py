@@ -177,12 +177,12 @@ class Runs:
 
         Raises NotLoaded if the run store may have it; NotFound if it is missing or not visible.
         """
-        run = self._find_local(run_id)
+        run = self._find_local(run_id, principal)
         if run is None and self.stored is not None:
             run = self.stored.find(run_id)
-            if run is None:
+            if run is None or run.principal != principal:
                 raise NotLoaded(run_id)
-        if run is None or run.principal != principal:
+        if run is None:
             raise unknown_run(run_id)
         return run
 
@@ -191,10 +191,12 @@ class Runs:
 
         Raises NotFound if it is missing or not visible, and the errors of the store.
         """
-        run = self._find_local(run_id)
+        run = self._find_local(run_id, principal)
         if run is None and self.stored is not None:
-            run = self.stored.find(run_id) or await self.stored.load(run_id)
-        if run is None or run.principal != principal:
+            run = self.stored.find(run_id)
+            if run is None or run.principal != principal:
+                run = await self.stored.load(run_id, principal)
+        if run is None:
             raise unknown_run(run_id)
         return run
 
@@ -208,16 +210,22 @@ class Runs:
         elif self.stored is not None:
             await self.stored.load_kept(principal)
 
-    def _find_local(self, run_id: int) -> Run | None:
+    def _find_local(self, run_id: int, principal: Principal) -> Run | None:
+        """Return a run of this process that the principal can see.
+
+        A run of another principal takes the same way through the store as one that does not exist,
+        so that the time of the answer does not tell them apart.
+        """
         self._evict_expired(time.monotonic())
         run = (
             self._running.get(run_id)
             or self._finished.get(run_id)
             or self._finished_control.get(run_id)
         )
+        found: Run | None = run
         if run is None and run_id in self._kept:
-            return self._kept[run_id][0]
-        return run
+            found = self._kept[run_id][0]
+        return None if found is None or found.principal != principal else found
 
     def keep(self, run: Run, for_s: float) -> None:
         """Retain this run for `for_s` seconds, whatever else is evicted.

@@ -161,8 +161,11 @@ class StoredRuns(Protocol):
     def all(self) -> list[StoredRun]:
         """Return the loaded runs of other processes: in progress, and ended recently."""
 
-    async def load(self, run_id: int) -> StoredRun | None:
-        """Load a run, or bring it up to date; None if it is not stored. Raises PlexusError."""
+    async def load(self, run_id: int, principal: Principal | None = None) -> StoredRun | None:
+        """Load a run of this principal, or of any, and bring it up to date.
+
+        Returns None if it is not stored or belongs to another principal. Raises PlexusError.
+        """
 
     def find_kept(self, principal: Principal) -> Sequence[StoredRun] | None:
         """Return this principal's runs with a guaranteed retention; None if not up to date."""

@@ -177,9 +177,9 @@ class LazyRunStore:
         """Return the loaded runs of other processes."""
         return [] if self._store is None else self._store.loaded.all()
 
-    async def load(self, run_id: int) -> StoredRun | None:
+    async def load(self, run_id: int, principal: Principal | None = None) -> StoredRun | None:
         """Load a run; None if it is not stored. Raises PlexusError."""
-        return await (await self.opened()).loaded.load(run_id)
+        return await (await self.opened()).loaded.load(run_id, principal)
 
     def find_kept(self, principal: Principal) -> Sequence[StoredRun] | None:
         """Return the principal's runs with a guaranteed retention; None if not up to date."""

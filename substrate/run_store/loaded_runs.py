@@ -121,14 +121,17 @@ class LoadedRuns:
             run for run in self._runs.values() if project is None or run.record.project == project
         ]
 
-    async def load(self, run_id: int) -> StoredRun | None:
-        """Load a run with its newest items; None if it is not stored. Raises PlexusError."""
+    async def load(self, run_id: int, principal: Principal | None = None) -> StoredRun | None:
+        """Load a run of this principal, or of any, with its newest items.
+
+        Returns None if it is not stored or belongs to another principal. Raises PlexusError.
+        """
         await self._access.flushed()
         limits = self._hub.limits
 
         def work(tx: Transaction) -> tuple[RunRecord, list[StoredItems], Questions] | None:
             record = find_record(tx, run_id)
-            if record is None:
+            if record is None or (principal is not None and record.principal != principal.name):
                 return None
             known = self._runs.get(run_id)
             if known is not None and known.is_loaded:
@@ -138,14 +141,15 @@ class LoadedRuns:
             return record, items, open_questions(tx, [run_id])
 
         found = await self._read(work)
-        for _ in range(0 if run_id in self._runs else START_CHECKS):
+        for _ in range(START_CHECKS):
             if found is not None:
                 break
             # It may have started in another process, which has not written it yet.
             await asyncio.sleep(START_CHECK_S)
             found = await self._read(work)
         if found is None:
-            self._forget(run_id)
+            if principal is None or run_id in self._runs:
+                await self._forget_deleted(run_id)
             return None
         record, items, questions = found
         self._fresh[run_id] = time.monotonic() + FRESH_S
@@ -291,6 +295,11 @@ class LoadedRuns:
         run = self._runs.pop(run_id, None)
         if run is not None:
             run.end_without_items("deleted", "This run was deleted.")
+
+    async def _forget_deleted(self, run_id: int) -> None:
+        """Forget a run if it is not stored any more."""
+        if await self._read(lambda tx: find_record(tx, run_id)) is None:
+            self._forget(run_id)
 
     def forget(self, runs: Iterable[int]) -> None:
         """Forget runs that were deleted."""

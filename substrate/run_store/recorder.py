@@ -371,6 +371,7 @@ class Recorder:
     def _on_end(self, run: Run) -> None:
         entry = self.active.pop(run.id, None)
         if entry is not None:
+            run.log.on_trim = None  # the reference cycle would last until a collection
             if entry.fenced or entry.held:
                 assert isinstance(run, LocalRun), "only runs of this process are recorded"
                 self._hub.runs.forget_moved(run)  # it continues elsewhere

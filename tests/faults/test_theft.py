@@ -123,6 +123,8 @@ def outcome(server: Server, attempt: Attempt, goods: Ids) -> tuple[int, str]:
         text = response.read().decode()
     for number in (str(goods.run), goods.session, goods.event):
         text = text.replace(number, "it")
+    # A lookup in the run store takes long enough for a stream, whose number is not secret.
+    text = re.sub(r"^id: \d+:", "id: N:", text, flags=re.MULTILINE)
     # The call that asks a question is a separate run.
     return response.status, re.sub(r'"run":\d+', '"run":0', text)
 

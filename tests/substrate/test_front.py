@@ -651,16 +651,43 @@ def test_a_process_of_another_user_is_refused(project: Path) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def descriptors_of(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+def open_files(pid: int) -> list[str]:
+    """Return the targets of a process's descriptors; some may close meanwhile."""
+    found = []
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            found.append(str(each.readlink()))
+    return found
+
+
+def connections_of(pid: int) -> int:
+    """Return the number of sockets and pipes. The run store opens files whenever it needs them."""
+    return sum(target.startswith(("socket:", "pipe:")) for target in open_files(pid))
+
+
+def settled_connections(pid: int) -> int:
+    """Return the number of connections when it has not changed for a while."""
+    counts = [connections_of(pid)]
+
+    def is_settled() -> bool:
+        time.sleep(0.2)
+        counts.append(connections_of(pid))
+        return len(counts) > 5 and len(set(counts[-5:])) == 1
+
+    eventually(is_settled, "no connection is opened or closed")
+    return counts[-1]
+
+
+def has_store(pid: int) -> bool:
+    return any(target.endswith("runs.db") for target in open_files(pid))
 
 
 def test_a_hundred_fronts_that_come_and_go_leave_nothing_behind(project: Path) -> None:
-    # The run store would open its files meanwhile.
-    with front(project, SUBSTRATE_RECORD="off") as process:
+    with front(project) as process:
         process.start("demo.echo", ["a"])
         server = the_server()
-        before = descriptors_of(server.pid)
+        eventually(lambda: has_store(server.pid), "the run store is open")
+        before = settled_connections(server.pid)
         for number in range(100):
             protocol = "mcp" if number % 2 else "native"
             to_server, from_server = os.pipe(), os.pipe()
@@ -680,7 +707,7 @@ def test_a_hundred_fronts_that_come_and_go_leave_nothing_behind(project: Path) -
             while os.read(from_server[0], 4096):  # the server closes its side
                 pass
             os.close(from_server[0])
-        eventually(lambda: descriptors_of(server.pid) == before, "all descriptors are closed")
+        eventually(lambda: connections_of(server.pid) == before, "all descriptors are closed")
         process.start("demo.echo", ["a"])
 
 

@@ -75,7 +75,7 @@ class Posts:
 
 @pytest.mark.parametrize("name", TRANSCRIPTS)
 async def test_a_websocket_follows_the_transcript(name: str, server: Server) -> None:
-    async with connect(server.ws) as peer:
+    async with connect(server.ws, user_agent_header=None) as peer:
         await replay(TRANSCRIPTS[name], Socket(peer))
 
 

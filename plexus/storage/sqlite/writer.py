@@ -41,13 +41,19 @@ PAUSE_S: Final = 0.002
 LOG_BYTES: Final = 16 * 1024 * 1024
 
 
+#: Maximum memory for pages. A component with normal durability writes much and reads little.
+CACHE_KIB: Final = 16_384
+SMALL_CACHE_KIB: Final = 2_048
+
+
 class SqliteWriter:
     """The write connection and its transactions."""
 
     def __init__(self, path: Path, component: Component) -> None:
         self._timeout = BusyTimeout(BUSY_S)
         self._connection = connect(path, self._timeout)
-        self._connection.execute("PRAGMA cache_size = -16384")
+        cache_kib = SMALL_CACHE_KIB if component.durability == "normal" else CACHE_KIB
+        self._connection.execute(f"PRAGMA cache_size = -{cache_kib}")
         self._connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}").fetchall()
         if component.durability == "normal":
             self._connection.execute("PRAGMA synchronous = NORMAL")
