@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from plexus import Activation, Plexus
 from plexus.limits import Limits
-from plexus.private_files import data_folder, make_folders, state_folder
+from plexus.private_files import make_folders, state_folder
 from plexus.runtime.builtin import PlexusActivation
 from substrate.build_hub import RECORDING_MARKER
 
@@ -165,6 +165,10 @@ async def open_hub() -> AsyncIterator[OpenHub]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _own_tokens(_isolated_data_folders: None) -> None:
-    """Remove the tokens of earlier modules: their names may be the same."""
-    (data_folder() / "tokens.json").unlink(missing_ok=True)
+def _own_data_folder(
+    _isolated_data_folders: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Keep modules apart: names of tokens may be the same, and servers list runs of others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield

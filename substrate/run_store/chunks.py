@@ -12,14 +12,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-import zstandard
-
+from plexus.registry.lazy import resolve
 from plexus.rpc import wire
 from plexus.runtime.log import StoredItems
 from plexus.runtime.stored_events import READING, read_event
 
 __all__ = ("PLAIN", "ZSTD", "decode_chunk", "decode_text", "encode_chunk", "stored_items")
 
+#: Imported at the first chunk that needs it: a process with only short runs has none.
+COMPRESSOR: Final = "zstandard:ZstdCompressor"
+DECOMPRESSOR: Final = "zstandard:ZstdDecompressor"
+ERROR: Final = "zstandard:ZstdError"
 #: The codecs of a chunk.
 PLAIN: Final = 0
 ZSTD: Final = 1
@@ -36,15 +39,15 @@ def encode_chunk(marks: Sequence[tuple[int, int]], pieces: Sequence[bytes]) -> t
     content = b"\n".join((wire.encode(marks), *pieces))
     if len(content) < MIN_COMPRESSED:
         return PLAIN, content
-    return ZSTD, zstandard.ZstdCompressor(LEVEL).compress(content)
+    return ZSTD, resolve(COMPRESSOR)(LEVEL).compress(content)
 
 
 def decode_chunk(codec: int, content: bytes) -> tuple[list[list[int]], list[bytes]]:
     """Return the times and the payloads of a chunk. Raises ValueError if it is damaged."""
     if codec == ZSTD:
         try:
-            content = zstandard.ZstdDecompressor().decompress(content, max_output_size=MAX_BYTES)
-        except zstandard.ZstdError as error:
+            content = resolve(DECOMPRESSOR)().decompress(content, max_output_size=MAX_BYTES)
+        except resolve(ERROR) as error:
             raise ValueError(str(error)) from error
     elif codec != PLAIN:
         raise ValueError(f"unknown codec {codec}")

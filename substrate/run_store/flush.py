@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from plexus.rpc import wire
 from plexus.storage.engine import Dialect, Transaction
@@ -17,12 +17,22 @@ from substrate.run_store.chunks import encode_chunk
 from substrate.run_store.schema import ENDED, storable_text
 
 if TYPE_CHECKING:  # only named in annotations: the recorder imports this module
-    from substrate.run_store.recorder import RunEntry
+    from plexus.runtime.run import LocalRun, Run
+    from substrate.run_store.recorder import Group, RunEntry
 
-__all__ = ("Flush", "Segment", "json_rows")
+__all__ = ("Flush", "Segment", "ShortRun", "json_rows")
 
 #: The items of one statement have at most this size, which bounds the memory of the database.
 MAX_CHUNK_BYTES: Final = 8 * 1024 * 1024
+
+
+class ShortRun(NamedTuple):
+    """A run without a cursor, whose row is made when it is written."""
+
+    run: LocalRun
+    group: Group
+    #: Their values cannot change.
+    arguments: Mapping[str, Any]
 
 
 class Segment:
@@ -47,7 +57,7 @@ class Segment:
 def json_rows(dialect: Dialect) -> str:
     """Return the table expression for rows that are passed as a JSON array of arrays."""
     if dialect == "sqlite":
-        return "json_each(?)"
+        return "jsonb_each(?)"  # its values are not parsed again for every column
     return "json_array_elements(CAST(? AS json))"
 
 
@@ -73,10 +83,12 @@ class Flush:
         "_groups",
         "_inserts",
         "_questions",
+        "_short_rows",
         "_updates",
         "ended",
         "entries",
         "offset",
+        "short",
         "size",
         "waiting",
     )
@@ -84,6 +96,9 @@ class Flush:
     def __init__(self, offset: float) -> None:
         #: The offset of the wall clock from the monotonic clock.
         self.offset = offset
+        #: Runs that have started and ended since the last flush, whose items are in their rows.
+        self.short: list[ShortRun] = []
+        self._short_rows: list[tuple[Any, ...]] | None = None
         self._groups: dict[int, list[Any]] = {}
         self._inserts: list[tuple[Any, ...]] = []
         self._updates: list[tuple[Any, ...]] = []
@@ -104,12 +119,12 @@ class Flush:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to write."""
-        return not (self._inserts or self._updates or self._chunks or self._questions)
+        return not (self.short or self._inserts or self._updates or self._chunks or self._questions)
 
     @property
     def runs(self) -> int:
         """Number of runs whose rows are inserted or updated."""
-        return len(self._inserts) + len(self._updates)
+        return len(self.short) + len(self._inserts) + len(self._updates)
 
     def insert(
         self,
@@ -123,13 +138,17 @@ class Flush:
         items: str | None,
     ) -> None:
         """Add the row of a new run."""
-        entry.describe()
         entry.state, entry.retention_s = str(state), retention_s
         self.ended |= ended_at is not None
         written = (ended_at, state, outcome, exit_code, entry.seq, entry.size, kept_ms, retention_s)
         self.entries[entry.run.id] = entry
         self._groups[entry.group.number] = entry.group.row
-        self._inserts.append(_row(entry, *written, items=items))
+        self._inserts.append(_entry_row(entry, *written, items=items))
+
+    def add_short(self, runs: list[ShortRun]) -> None:
+        """Add runs that have ended and have no cursor."""
+        self.short = runs
+        self.ended |= bool(runs)
 
     def update(
         self,
@@ -187,6 +206,8 @@ class Flush:
 
         `process` has the values of the columns project, process, pid, host and agent_session.
         """
+        if self.short:
+            self._write_short(tx, process)
         if self._inserts:
             self._write_inserts(tx, process, self._inserts, self._groups)
         fenced: set[int] = set()
@@ -204,6 +225,12 @@ class Flush:
         for run, request, row in self._questions:
             _write_question(tx, run, request, row)
         return fenced
+
+    def _write_short(self, tx: Transaction, process: tuple[Any, ...]) -> None:
+        if self._short_rows is None:  # a unit of work may run more than once
+            self._short_rows = [_short_row(*each) for each in self.short]
+        groups = {each.group.number: each.group.row for each in self.short}
+        self._write_inserts(tx, process, self._short_rows, groups)
 
     def _restore(
         self, tx: Transaction, process: tuple[Any, ...], runs: Collection[int]
@@ -225,7 +252,7 @@ class Flush:
                 if run in missing:
                     entry = self.entries[run]
                     groups[entry.group.number] = entry.group.row
-                    rows.append(_row(entry, *written, items=None))
+                    rows.append(_entry_row(entry, *written, items=None))
             self._write_inserts(tx, process, rows, groups)
         return missing
 
@@ -236,10 +263,12 @@ class Flush:
         inserts: Sequence[tuple[Any, ...]],
         known_groups: Mapping[int, list[Any]],
     ) -> None:
-        rows, groups = json_rows(tx.dialect), json_rows(tx.dialect)
+        rows = json_rows(tx.dialect)
+        # Read once for each group, not for each run.
+        groups = ", ".join(f"value ->> {index} AS c{index}" for index in range(1, 8))
+        groups = f"SELECT CAST(value ->> 0 AS INTEGER) AS number, {groups} FROM {rows}"
         columns = (
-            "CAST(r.value ->> 1 AS BIGINT), g.value ->> 1, g.value ->> 2, g.value ->> 3,"
-            " g.value ->> 4, g.value ->> 5, g.value ->> 6, g.value ->> 7,"
+            "CAST(r.value ->> 1 AS BIGINT), g.c1, g.c2, g.c3, g.c4, g.c5, g.c6, g.c7,"
             " CAST((CAST(r.value ->> 2 AS DOUBLE PRECISION) + ?) * 1000 AS BIGINT),"
             " CAST((CAST(r.value ->> 3 AS DOUBLE PRECISION) + ?) * 1000 AS BIGINT),"
             " CAST(r.value ->> 4 AS INTEGER), r.value ->> 5, CAST(r.value ->> 6 AS BIGINT),"
@@ -252,21 +281,21 @@ class Flush:
         )
         own = "?, ?, ?, ?, ?" if tx.dialect == "sqlite" else "?, ?::bigint, ?::bigint, ?, ?"
         tx.run(
-            "INSERT INTO runs (id, method, scope, principal, client, recorded, restart, scopes,"
+            f"WITH g AS MATERIALIZED ({groups}) INSERT INTO runs"
+            " (id, method, scope, principal, client, recorded, restart, scopes,"
             " started_ms, ended_ms, state, outcome, exit_code, last_seq, bytes, parent, kept_until,"
             " retention_s, run_key, arguments, summary, items, epoch, project, process, pid, host,"
             " agent_session, cancel_requested, pinned, indexed)"
             f" SELECT {columns}, {own}, 0, 0, 0"
-            f" FROM {rows} AS r JOIN {groups} AS g"
-            " ON CAST(g.value ->> 0 AS INTEGER) = CAST(r.value ->> 0 AS INTEGER)"
+            f" FROM {rows} AS r JOIN g ON g.number = CAST(r.value ->> 0 AS INTEGER)"
             " ON CONFLICT (id) DO NOTHING",
             (
+                wire.encode(list(known_groups.values())).decode(),
                 self.offset,
                 self.offset,
                 self.offset,
                 *process,
                 wire.encode(inserts).decode(),
-                wire.encode(list(known_groups.values())).decode(),
             ),
         )
 
@@ -328,8 +357,41 @@ class Flush:
         return {row[0] for row in self._updates} - {row[0] for row in found}
 
 
+def _entry_row(entry: RunEntry, *written: Any, items: str | None) -> tuple[Any, ...]:
+    """Return the row of a run with a cursor."""
+    described = entry.describe()
+    return _row(
+        entry.run, entry.group, *written, described=described, items=items, epoch=entry.epoch
+    )
+
+
+def _short_row(run: LocalRun, group: Group, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the row of a run without a cursor. It has ended, so that nothing changes any more."""
+    described = group.describe(arguments)
+    run.summary = described[1]
+    payloads = run.log.payloads
+    items = b"\n".join(payloads)
+    state, outcome, exit_code, kept_ms = group.ending(run)
+    return _row(
+        run,
+        group,
+        run.ended_at,
+        state,
+        outcome,
+        exit_code,
+        len(payloads),
+        len(items),
+        kept_ms,
+        run.retention_s,
+        described=described,
+        items=items.decode(),
+        epoch=0,
+    )
+
+
 def _row(
-    entry: RunEntry,
+    run: Run,
+    group: Group,
     ended_at: float | None,
     state: int,
     outcome: str | None,
@@ -339,12 +401,12 @@ def _row(
     kept_ms: int | None,
     retention_s: float | None,
     *,
+    described: tuple[str, str],
     items: str | None,
+    epoch: int,
 ) -> tuple[Any, ...]:
-    """Return the row of a run, whose call has been described."""
-    run = entry.run
     return (
-        entry.group.number,
+        group.number,
         run.id,
         run.started_at,
         ended_at,
@@ -357,9 +419,9 @@ def _row(
         kept_ms,
         retention_s,
         None if run.key is None else storable_text(run.key),
-        *entry.describe(),
+        *described,
         items,
-        entry.epoch,
+        epoch,
     )
 
 

@@ -10,7 +10,8 @@ Rules:
   meanwhile are reduced to their rows, so that their logs do not wait with them.
 - A flush that fails because of what it contains is given up, and the next one is written.
 - Metadata of a run are written when it starts, changes its state, and ends. A run that starts and
-  ends between two ticks is a single row.
+  ends between two ticks is a single row. Such runs are the most frequent: they get no cursor, and
+  their row is made by the thread that writes it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
 from plexus.runtime.log import WALL_OFFSET, DroppedItems, Reader, wall_ms
 from plexus.runtime.run import LocalRun, Run
-from substrate.run_store.flush import Flush, Segment
+from substrate.run_store.flush import Flush, Segment, ShortRun
 from substrate.run_store.policy import RecordPolicy, RetentionPolicy
 from substrate.run_store.redaction import describe_call
 from substrate.run_store.schema import STATE_NUMBERS, storable_text
@@ -37,7 +38,7 @@ from substrate.run_store.schema import STATE_NUMBERS, storable_text
 if TYPE_CHECKING:  # only named in annotations
     from plexus.runtime.question_feed import OpenQuestion
 
-__all__ = ("Recorder", "RunEntry")
+__all__ = ("Group", "Recorder", "RunEntry")
 
 logger = logging.getLogger("substrate.run_store")
 
@@ -74,7 +75,18 @@ SUCCESSES: Final = (Result, Complete)
 class Group:
     """What the runs of one method, principal and client have in common."""
 
-    __slots__ = ("hidden", "method", "mode", "number", "restart", "row", "secret_names")
+    __slots__ = (
+        "_retention",
+        "_success",
+        "has_short_runs",
+        "hidden",
+        "method",
+        "mode",
+        "number",
+        "restart",
+        "row",
+        "secret_names",
+    )
 
     def __init__(
         self,
@@ -82,6 +94,7 @@ class Group:
         spec: MethodSpec | None,
         run: Run,
         mode: str,
+        retention: RetentionPolicy,
         *,
         may_restart: bool = False,
     ) -> None:
@@ -95,6 +108,12 @@ class Group:
         scope = run.method.partition(".")[0] if spec is None else spec.scope
         #: Whether its runs can be restarted, as the method declares it.
         self.restart = "never" if spec is None or mode != "all" else spec.restart
+        #: Whether its runs need no cursor while they are short.
+        self.has_short_runs = mode == "all" and self.restart == "never"
+        self._retention = retention
+        #: How the end of a run that succeeds is recorded.
+        kept_ms = retention.kept_ms(run.method, "succeeded")
+        self._success = (STATE_NUMBERS[Complete.type], "succeeded", None, kept_ms)
         scopes = run.principal.scopes
         self.row = [
             number,
@@ -106,6 +125,27 @@ class Group:
             self.restart if may_restart else "never",
             None if scopes is None or not may_restart else " ".join(sorted(scopes)),
         ]
+
+    def own_arguments(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments that are the caller's."""
+        if not self.hidden:
+            return arguments
+        return {name: value for name, value in arguments.items() if name not in self.hidden}
+
+    def describe(self, arguments: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the redacted arguments of a call and its summary."""
+        return describe_call(self.method, self.own_arguments(arguments), self.secret_names)
+
+    def ending(self, run: Run) -> tuple[int, str, int | None, int]:
+        """Return the last state of a run, its outcome, its exit code, and how long it is kept."""
+        terminal = run.terminal
+        assert terminal is not None, "a run that has ended has a terminal"
+        if terminal.__class__ in SUCCESSES:
+            return self._success
+        found = outcome_of(terminal)
+        outcome = found["outcome"]
+        kept_ms = self._retention.kept_ms(self.method, outcome)
+        return STATE_NUMBERS[terminal.type], outcome, found.get("exit_code"), kept_ms
 
 
 class RunEntry(Reader):
@@ -199,18 +239,10 @@ class RunEntry(Reader):
     def describe(self) -> tuple[str, str]:
         """Return the redacted arguments and the summary."""
         if self.described is None:
-            arguments, group = self._own_arguments(), self.group
-            self.described = describe_call(group.method, arguments, group.secret_names)
+            self.described = self.group.describe(self.arguments or {})
             self.arguments = None
             self.run.summary = self.described[1]
         return self.described
-
-    def _own_arguments(self) -> Mapping[str, Any]:
-        """Return the arguments that are the caller's."""
-        arguments, hidden = self.arguments or {}, self.group.hidden
-        if not hidden:
-            return arguments
-        return {name: value for name, value in arguments.items() if name not in hidden}
 
     def find_obstacle(self) -> str | None:
         """Return why this run of a method that can be restarted cannot; None if it can."""
@@ -221,7 +253,7 @@ class RunEntry(Reader):
         if self.group.secret_names:
             return "its secret arguments are not stored"
         try:
-            exact = wire.encode(self._own_arguments()).decode()
+            exact = wire.encode(self.group.own_arguments(self.arguments or {})).decode()
         except TypeError:
             return "its arguments have no JSON form"
         return None if self.describe()[0] == exact else "its arguments are not stored completely"
@@ -258,6 +290,11 @@ class Recorder:
         self._is_writable = is_writable
         self._dropped = dropped
         self._loop = asyncio.get_running_loop()
+        #: Runs without a cursor: those that have started since the last tick, and those of them
+        #: that have ended.
+        self._new: dict[int, ShortRun] = {}
+        self._short: list[ShortRun] = []
+        self._on_trim = self._follow_all  # one object for all runs
         self.active: dict[int, RunEntry] = {}
         #: Runs that ended and whose end was not written yet, and runs with new items.
         self._ended: list[RunEntry] = []
@@ -311,19 +348,43 @@ class Recorder:
         group = self._groups.get(key) or self._group_of(key, run)
         if group is None or not isinstance(run, LocalRun):
             return
-        entry = RunEntry(self, run, group, arguments)
-        if group.restart != "never":
-            self._prepare_restart(entry, run)
+        is_immutable = True
         for value in arguments.values():
             if value.__class__ not in IMMUTABLE:
-                entry.describe()  # the method may change its arguments
+                is_immutable = False
                 break
+        if is_immutable and group.has_short_runs and not run.epoch:
+            self._new[run.id] = ShortRun(run, group, arguments)
+            run.log.on_trim = self._on_trim
+        else:
+            entry = self._follow(run, group, arguments)
+            if group.restart != "never":
+                self._prepare_restart(entry, run)
+            if not is_immutable:
+                entry.describe()  # the method may change its arguments
+        if self._timer is None:
+            self.schedule()
+
+    def _follow(self, run: LocalRun, group: Group, arguments: Mapping[str, Any]) -> RunEntry:
+        """Follow a run in progress with a cursor."""
+        entry = RunEntry(self, run, group, arguments)
         self.active[run.id] = entry
         log = run.log
         log.on_trim = entry.collect
         log.dropped = self._dropped
         self._changed.add(entry)
-        self.schedule()
+        return entry
+
+    def _follow_all(self) -> None:
+        """Follow all runs in progress with cursors, and take their items."""
+        new, self._new = self._new, {}
+        for each in new.values():
+            self._follow(*each).collect()
+
+    def _find_entry(self, run_id: int) -> RunEntry | None:
+        """Return the cursor over a run in progress; None if it is not recorded."""
+        new = self._new.pop(run_id, None)
+        return self.active.get(run_id) if new is None else self._follow(*new)
 
     def _prepare_restart(self, entry: RunEntry, run: LocalRun) -> None:
         """Record what a restart of this run needs, or that it has happened."""
@@ -341,7 +402,8 @@ class Recorder:
         if group is None:
             spec = self._hub.find_method(run.method)
             number = -1 - len(self._restartable)
-            group = Group(number, spec, run, entry.group.mode, may_restart=True)
+            mode = entry.group.mode
+            group = Group(number, spec, run, mode, self._retention, may_restart=True)
             self._restartable[key] = group
         entry.group = group
         run.recorder = self
@@ -349,6 +411,8 @@ class Recorder:
     def adopt(self, run: Run, arguments: Mapping[str, Any]) -> None:
         """Record a run that started before the recorder; it may have ended."""
         self.on_start(run, arguments)
+        if (entry := self._find_entry(run.id)) is not None:
+            entry.collect()  # its log may be about to drop items
         for request in self._hub.questions.requests(run):
             self._on_question(run, request, True)
         if run.terminal is not None:
@@ -364,11 +428,23 @@ class Recorder:
         spec = self._hub.find_method(run.method)
         mode = self._record.mode(run.method, None if spec is None else spec.record)
         is_recorded = run.purpose == "work" and mode != "off"
-        group = Group(next(self._group_numbers), spec, run, mode) if is_recorded else None
+        group = None
+        if is_recorded:
+            group = Group(next(self._group_numbers), spec, run, mode, self._retention)
         self._groups[key] = group
         return group
 
     def _on_end(self, run: Run) -> None:
+        new = self._new.pop(run.id, None)
+        if new is not None:
+            size = run.log.size
+            is_short = size < INLINE_BYTES and self.buffered + size <= MAX_BUFFERED
+            if is_short and not self._is_delayed:
+                run.log.on_trim = None
+                self.buffered += size
+                self._short.append(new)
+                return  # the clock ticks since its start
+            self._follow(*new)
         entry = self.active.pop(run.id, None)
         if entry is not None:
             run.log.on_trim = None  # the reference cycle would last until a collection
@@ -377,11 +453,16 @@ class Recorder:
                 self._hub.runs.forget_moved(run)  # it continues elsewhere
             if entry.held:
                 return
-            if self._task is not None and self._loop.time() - self._last_flush > DELAYED_S:
+            if self._is_delayed:
                 self._add_delayed(entry)
             else:
                 self._ended.append(entry)
             self.schedule()
+
+    @property
+    def _is_delayed(self) -> bool:
+        """Whether the flush that is being written takes long."""
+        return self._task is not None and self._loop.time() - self._last_flush > DELAYED_S
 
     def _add_delayed(self, entry: RunEntry) -> None:
         """Add the row of a run that has ended to the next flush, and release its log."""
@@ -409,7 +490,7 @@ class Recorder:
         self.schedule()
 
     def _on_question(self, run: Run, request: str, _is_open: bool) -> None:
-        entry = self.active.get(run.id)
+        entry = self._find_entry(run.id)
         if entry is not None:
             if entry.questions is None:
                 entry.questions = set()
@@ -458,9 +539,14 @@ class Recorder:
 
     def _prepare(self) -> Flush | None:
         """Collect what is new. Returns None if nothing is."""
+        for each in self._new.values():
+            self._follow(*each)
+        self._new.clear()
+        short, self._short = self._short, []
         changed, self._changed = self._changed, set()
         ended, self._ended = self._ended, []
         flush, self._next = self._next or Flush(WALL_OFFSET), None
+        flush.add_short(short)
         flush.size, self.buffered, self._described = self.buffered, 0, 0
         for entry in ended:
             changed.discard(entry)
@@ -482,18 +568,10 @@ class Recorder:
         return None if flush.is_empty else flush
 
     def _add_ended(self, flush: Flush, entry: RunEntry) -> None:
-        run, group = entry.run, entry.group
-        terminal = run.terminal
-        assert terminal is not None, "a run that has ended has a terminal"
+        run = entry.run
         ended_at = run.ended_at
         assert ended_at is not None, "a run that has ended has a time"
-        if terminal.__class__ in SUCCESSES:
-            outcome, exit_code = "succeeded", None
-        else:
-            found = outcome_of(terminal)
-            outcome, exit_code = found["outcome"], found.get("exit_code")
-        state = STATE_NUMBERS[terminal.type]
-        kept_ms = self._retention.kept_ms(group.method, outcome)
+        state, outcome, exit_code, kept_ms = entry.group.ending(run)
         if entry.inserted:
             flush.update(entry, state, outcome, exit_code, ended_at, kept_ms, _retention_of(run))
             flush.add_segments(entry)
@@ -581,6 +659,8 @@ class Recorder:
         """Lose the items of a flush that cannot be written, and write the rest of its runs."""
         logger.error("items of %d runs are lost: they cannot be stored", flush.runs, exc_info=error)
         self._lost_runs += 1
+        for each in flush.short:
+            flush.entries[each.run.id] = RunEntry(self, *each)
         for entry in flush.entries.values():
             # The arguments or the summary may be what cannot be stored.
             is_first = entry.described != ("", "")
@@ -594,10 +674,16 @@ class Recorder:
         self._task = None
         if not task.cancelled() and task.exception() is not None:
             logger.error("the recorder failed", exc_info=task.exception())
-        if self._changed or self._ended or self._next is not None:
+        if self._has_new:
             self.schedule(urgent=bool(self._waiters))
         else:
             self._resolve_waiters()
+
+    @property
+    def _has_new(self) -> bool:
+        """Whether there may be something to write."""
+        has_ended = bool(self._short or self._ended) or self._next is not None
+        return has_ended or bool(self._new or self._changed)
 
     def _resolve_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []
@@ -609,7 +695,7 @@ class Recorder:
 
     async def flushed(self) -> None:
         """Wait until everything that was recorded until now is written, within a bound."""
-        if self._task is None and not self._changed and not self._ended and self._next is None:
+        if self._task is None and not self._has_new:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
@@ -676,7 +762,7 @@ class Recorder:
 
     def mark_changed(self, run_id: int) -> None:
         """Record the state of a run again at the next tick."""
-        entry = self.active.get(run_id)
+        entry = self._find_entry(run_id)
         if entry is not None and not entry.fenced:
             self._changed.add(entry)
             self.schedule(urgent=True)

@@ -84,10 +84,19 @@ def describe_call(
     secret_names: parameters of the method that are declared secret.
     """
     if len(arguments) == 1:
-        # The usual call: one short text. It is recorded before the run starts, so it is worth a
-        # separate path, several times as fast as the general one.
+        # The usual call: one short text or number. A separate path is several times as fast as the
+        # general one, and its result is the same.
         for name, value in arguments.items():
-            if (
+            if value.__class__ is int and name.isidentifier():
+                line = f"{name}={value}"
+                if (
+                    len(line) <= SUMMARY_CHARS
+                    and -INTEGER_LIMIT < value < INTEGER_LIMIT
+                    and name not in secret_names
+                    and not secrecy_of(name)
+                ):
+                    return wire.encode(arguments).decode(), line
+            elif (
                 value.__class__ is str
                 and 0 < len(value) <= SUMMARY_CHARS
                 and value.isprintable()
@@ -97,7 +106,7 @@ def describe_call(
                 and not secrecy_of(name)
                 and not may_contain_secret(value)
             ):
-                return wire.encode({name: value}).decode(), value.strip()
+                return wire.encode(arguments).decode(), value.strip()
     if len(arguments) <= FEW and all(_is_plain(*each, secret_names) for each in arguments.items()):
         return wire.encode(dict(arguments)).decode(), _summary(method, arguments)
     for bounds in ATTEMPTS:

@@ -123,12 +123,12 @@ def secrecy_of(name: str) -> Secrecy:
 
 # --- texts ------------------------------------------------------------------------------------
 
-#: A cheap test on the text in lower case: without a match there is no secret. All alternatives
-#: begin with a literal, so that most positions are skipped by their first character.
+#: A cheap test on the text in lower case: without a match there is no secret. The alternatives are
+#: grouped by their first character, so that most positions are skipped by one comparison each.
 _HINTS: Final = (
-    r"sk[-_]|rk_|gh[pousr]_|github_pat|glpat-|xox|akia|asia|aiza|eyj|hf_|npm_|pypi-|ya29|gsk_|"
-    r"age-secret|bearer|begin |pass|pwd|pw[ =:]|secret|token|key|auth|cookie|cred|jwt|otp|sig|"
-    r"session|sid|salt|nonce|-u|--user|:(?=//[^/\s]*@)"
+    r"s(?:k[-_]|ecret|ig|ession|id|alt)|rk_|g(?:h[pousr]_|ithub_pat|lpat-|sk_)|xox"
+    r"|a(?:kia|sia|iza|ge-secret|uth)|eyj|hf_|n(?:pm_|once)|p(?:ypi-|ass|wd|w[ =:])|ya29"
+    r"|b(?:earer|egin )|token|key|c(?:ookie|red)|jwt|otp|-(?:u|-user)|:(?=//[^/\s]*@)"
 )
 #: The body of a token. Quotes inside it are removed by a shell.
 _BODY: Final = r"(?:[\w-]|[\"'](?=[\w-]))"

@@ -179,8 +179,8 @@ def test_the_memory_of_a_stuck_reader_is_bounded() -> None:
         end = time.monotonic() + 3
         while time.monotonic() < end:
             echo(other)
-        # 4 MiB for each, and what the interpreter does with it.
-        assert resident(server) - before < len(stuck) * 8 * 1024 * 1024
+        # 4 MiB for each, what the interpreter does with it, and what the run store caches.
+        assert resident(server) - before < len(stuck) * 10 * 1024 * 1024
         for peer in stuck:
             peer.reset()
 

@@ -251,10 +251,14 @@ KINDS: dict[str, tuple[Callable[[Server, str], Opened], tuple[str, ...]]] = {
 
 
 def runs(server: Server, token: str, method: str) -> dict[int, str]:
-    """Return the states of all runs of a method, by number."""
+    """Return the states of all runs of a method, by number, without those of other servers."""
     answer = body_of(server.call("plexus.runs", {"limit": 1000}, **bearer(token)))
     found = answer["result"]["terminal"]["result"]
-    return {run["run"]: run["state"] for run in found if run["method"] == method}
+    return {
+        run["run"]: run["state"]
+        for run in found
+        if run["method"] == method and "process" not in run
+    }
 
 
 # --- what ends a credential -----------------------------------------------------------------------

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(40)
 
 
 @pytest.fixture(scope="module")
-def both(_own_tokens: None) -> Iterator[Replicas]:
+def both(_own_data_folder: None) -> Iterator[Replicas]:
     with replicas(token=create_token("ada", "--scope", "*")) as found:
         yield found
 
@@ -188,7 +188,7 @@ def test_a_stream_that_moved_is_cancelled_by_its_new_server(both: Replicas) -> N
         wait_until(lambda: runs(both.first, "demo.wait")[0] == "cancelled")
 
 
-@pytest.mark.usefixtures("_own_tokens")
+@pytest.mark.usefixtures("_own_data_folder")
 def test_a_call_whose_server_was_killed_is_answered_by_another() -> None:
     with replicas(token=create_token("bob", "--scope", "*")) as pair:
         client = Client(pair.first, LATEST)

@@ -45,7 +45,7 @@ FORMS: dict[str, Any] = {"elicitation": {}}
 
 
 @pytest.fixture(scope="module")
-def token(_own_tokens: None) -> str:
+def token(_own_data_folder: None) -> str:
     return create_token("ada", "--scope", "*")
 
 
