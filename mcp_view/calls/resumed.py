@@ -6,13 +6,14 @@ the result contains all of them, and notifications begin after the last item tha
 
 from __future__ import annotations
 
-from mcp_view.calls.call import Call
+from mcp_view.calls.call import RUNNING, Call
 from mcp_view.calls.tool import ToolCall
 from mcp_view.reducer import Reducer
 from mcp_view.replies import Reply
 from mcp_view.session import Caller, Peer
 from plexus.events import Event, QuestionAsked
 from plexus.rpc import wire
+from plexus.rpc.effects import CancelRun
 from plexus.runtime.log import Batch
 from plexus.runtime.run import Run
 
@@ -42,6 +43,13 @@ class ResumedCall(ToolCall):
         if self.progress_token is not None:
             self.report_progress(self.progress_token)
         return super().on_started(run)
+
+    def cancel(self) -> list[Reply]:
+        """Cancel the run too: this server is not its owner, so leaving it would not."""
+        cancels: list[Reply] = []
+        if self.state is RUNNING:
+            cancels.append(CancelRun(self.run.id, "cancelled by the client"))
+        return [*cancels, *super().cancel()]
 
     def _notify(self, reducer: Reducer, batch: Batch) -> list[Reply]:
         if self.seen >= batch.first:

@@ -82,8 +82,8 @@ class HistoryMethods:
     @method(title="List recorded runs", read_only=True, open_world=False, control=True)
     async def history(
         self,
-        since: str | int | None = None,
-        until: str | int | None = None,
+        since: str | None = None,
+        until: str | None = None,
         method: str | None = None,
         state: str | None = None,
         search: str | None = None,
@@ -130,8 +130,8 @@ class HistoryMethods:
     async def find_runs(
         self,
         search: str,
-        since: str | int | None = None,
-        until: str | int | None = None,
+        since: str | None = None,
+        until: str | None = None,
         method: str | None = None,
         state: str | None = None,
         before: int | None = None,

@@ -303,9 +303,7 @@ def cli(
     if flags["watch"] and not stdio:
         raise click.UsageError("--watch requires --stdio. An HTTP server always shows its runs.")
     if flags["run_in"] and not stdio:
-        raise click.UsageError(
-            "--background requires --stdio. An HTTP server executes its runs itself."
-        )
+        raise click.UsageError("--background requires --stdio. An HTTP server keeps its own runs.")
 
     def serve_here() -> None:
         serve = server_entry(ctx, stdio=stdio, mcp=mcp)

@@ -422,7 +422,7 @@ class RunStore:
     def _read_news(self, tx: Transaction, *, with_list: bool) -> _News:
         waiting = self.requests.waiting
         return _News(
-            open_requests(tx, self.process) if self._has_lease else [],
+            open_requests(tx, self.process),
             read_results(tx, waiting),
             self.loaded.read_changes(tx, with_list=with_list) if self.loaded.is_used else None,
             other_processes(tx, self.process),

@@ -43,7 +43,7 @@ STATEMENT_S = 30
 #: Timeout of a statement for the locks of other transactions.
 LOCK_S = 10
 #: The server ends a transaction that is idle for this long, and releases its locks.
-IDLE_S = 10
+IDLE_S = 5
 #: Timeout of connecting, also to a server that accepts the connection and never responds.
 CONNECT_S = 5
 #: A server that has not responded this long counts as lost. Longer than the statement timeout.

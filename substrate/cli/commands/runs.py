@@ -149,10 +149,10 @@ def runs(
         click.echo(f"No active runs. `{more}` lists the runs of the last day.", err=True)
 
 
-def _time(ctx: click.Context, option: str, text: str | None) -> int | None:
+def _time(ctx: click.Context, option: str, text: str | None) -> str | None:
     """Return a time, in the time zone of this terminal. Raises BadParameter."""
     try:
-        return None if text is None else parse_time(text)
+        return None if text is None else str(parse_time(text))
     except PlexusError as error:
         raise click.BadParameter(error.message, ctx, param_hint=f"'{option}'") from error
 

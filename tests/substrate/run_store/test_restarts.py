@@ -331,6 +331,7 @@ async def test_a_restarted_run_can_be_stopped_from_a_third_process(opened: OpenS
     run = await started(one, "steps.count", {"to": 4, "stops": 2}, items=2)
     copy = await loaded(three, run)
     following = asyncio.ensure_future(follow(copy))
+    stop_noticing(one)
     await lose(one, three)
     two.store.on_signal()
     await wait_until(lambda: executing(run, two))
