@@ -7,13 +7,16 @@ import dataclasses
 import platform
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Le
 
 from plexus import Activation, Context, Event, method
 from plexus.registry.activation_tree import Node
 from plexus.registry.selection import OFF
 from plexus.runtime.changes import Notice
 from plexus.runtime.hub import Plexus
+from plexus.runtime.load_history import DAY_S
 
 __all__ = ("Health",)
 
@@ -32,6 +35,14 @@ class Probe:
 
 
 @dataclasses.dataclass(frozen=True)
+class SkippedPlugin:
+    """A plugin that was not loaded."""
+
+    source: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """The state of the server at one moment."""
 
@@ -43,6 +54,21 @@ class Report:
     limits: dict[str, Any]
     #: Notices for the operator, such as files of the project folder that were skipped.
     notices: list[Notice]
+    #: Plugins that were not loaded, with the reasons.
+    skipped: list[SkippedPlugin]
+    #: The process and its run store: `pid`, `project`, `address` and `store`, as far as known.
+    server: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadReport:
+    """The load of the server over time.
+
+    A sample has `at_ms`, `cpu` (fraction of one core), `rss_bytes`, `runs_active`, and
+    `calls_per_s` and `events_per_s` since the sample before it.
+    """
+
+    samples: list[dict[str, float]]
 
 
 class Status(Event):
@@ -55,6 +81,8 @@ class Status(Event):
     runs: dict[str, int]
     limits: dict[str, Any]
     notices: list[Notice]
+    skipped: list[SkippedPlugin]
+    server: dict[str, Any]
 
     def as_text(self) -> str:
         return self.as_line() + "\n"
@@ -92,9 +120,30 @@ class Health(Activation):
         Args:
             interval: Seconds between reports, at least 0.1.
         """
-        while True:
-            yield Status(**vars(await self._report(ctx)))
-            await asyncio.sleep(max(interval, 0.1))
+        with ctx.plexus.load_history.sampling():
+            while True:
+                yield Status(**vars(await self._report(ctx)))
+                await asyncio.sleep(max(interval, 0.1))
+
+    @method(
+        title="Get the load of the server over time",
+        read_only=True,
+        open_world=False,
+        control=True,
+        audience="client",
+    )
+    async def history(
+        self, since_s: Annotated[float, Ge(0), Le(DAY_S)] = 3600.0, *, ctx: Context
+    ) -> LoadReport:
+        """Return samples of the load: every 10 seconds for an hour, every 5 minutes for a day.
+
+        Samples are taken while the server serves HTTP, and while a client watches its health.
+
+        Args:
+            since_s: Age of the oldest sample in seconds, up to 86400.
+        """
+        samples = ctx.plexus.load_history.since(since_s)
+        return LoadReport([each._asdict() for each in samples])
 
     async def _report(self, ctx: Context) -> Report:
         probes = await _probes(list(ctx.plexus.nodes()))
@@ -110,6 +159,8 @@ class Health(Activation):
             runs=ctx.plexus.runs.counts() | _threads(ctx.plexus),
             limits=dict(vars(ctx.plexus.limits)),
             notices=list(ctx.plexus.notices),
+            skipped=[SkippedPlugin(*each) for each in ctx.plexus.skipped.items()],
+            server=ctx.plexus.describe_server(),
         )
 
 

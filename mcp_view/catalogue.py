@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import binascii
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from mcp_view.errors import ProtocolError
@@ -25,7 +25,7 @@ from plexus.errors import NotFound
 from plexus.principal import Principal
 from plexus.registry import schema
 from plexus.registry.lean_schema import lean_schema
-from plexus.registry.signature import MethodSpec, Parameter
+from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
 from plexus.runtime.changes import Change
 from plexus.runtime.hub import Plexus
@@ -139,12 +139,11 @@ class Catalogue:
         try:
             spec, known = self._hub.find_prompt(name)
         except NotFound:  # listed, but no method provides it; getting it fails
-            return _prompt_entry(name, listed, (), revision)
+            return _prompt_entry(name, listed, [], revision)
         if not known:
             name = self._names.name_of(name)
         fields = {"title": spec.title, "description": spec.description} | listed
-        parameters = [each for each in spec.parameters if each.name not in known]
-        return _prompt_entry(name, fields, parameters, revision)
+        return _prompt_entry(name, fields, _arguments(spec, known), revision)
 
     def templates(self, revision: Revision, principal: Principal) -> Entries:
         """Return the resource templates for this principal, sorted by URI template."""
@@ -234,26 +233,30 @@ class Catalogue:
             return None
         name = self._names.name_of(spec.name)
         fields = {"title": spec.title, "description": spec.description}
-        return name, _prompt_entry(name, fields, spec.parameters, revision)
+        return name, _prompt_entry(name, fields, _arguments(spec, ()), revision)
+
+
+def _arguments(spec: MethodSpec, known: Collection[str]) -> list[dict[str, Any]]:
+    """Return the arguments of a prompt, from its schema, which does not import a built-in class."""
+    parameters = schema.parameters_schema(spec)
+    required = parameters.get("required", ())
+    return [
+        {"name": name, "description": described["description"], "required": name in required}
+        for name, described in parameters["properties"].items()
+        if name not in known
+    ]
 
 
 def _prompt_entry(
-    name: str, fields: dict[str, Any], parameters: Sequence[Parameter], revision: Revision
+    name: str, fields: dict[str, Any], arguments: list[dict[str, Any]], revision: Revision
 ) -> dict[str, Any]:
     prompt: dict[str, Any] = {"name": name}
     if fields.get("description"):
         prompt["description"] = fields["description"]
     if fields.get("title") and revision.titles:
         prompt["title"] = fields["title"]
-    if parameters:
-        prompt["arguments"] = [
-            {
-                "name": parameter.name,
-                "description": parameter.description,
-                "required": parameter.required,
-            }
-            for parameter in parameters
-        ]
+    if arguments:
+        prompt["arguments"] = arguments
     return prompt
 
 

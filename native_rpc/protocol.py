@@ -176,7 +176,9 @@ class NativeConnection:
             return self._reply(error, batch)
         call = self._subscriptions.pop(number, None)
         reply = wire.encode_result(request.id, b"false" if call is None else b"true")
-        effects: list[Effect] = [] if call is None else [LeaveCall(call, cancel="unsubscribed")]
+        effects: list[Effect] = []
+        if call is not None:
+            effects = [LeaveCall(call, cancel="unsubscribed", unsubscribed=True)]
         return effects + self._reply(reply, batch)
 
     # --- reports of the driver ----------------------------------------------------------------

@@ -18,18 +18,32 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Final
 
-__all__ = ("CALLER", "CallerEnvironment", "caller_directory", "caller_variables")
+from plexus.text import printable_name
+
+__all__ = (
+    "CALLER",
+    "CallerEnvironment",
+    "agent_session_of",
+    "caller_directory",
+    "caller_variables",
+)
+
+#: The variable with the session of the agent that started a process, and its maximum characters.
+AGENT_SESSION: Final = "CLAUDE_CODE_SESSION_ID"
+SESSION_CHARS: Final = 100
 
 
 class CallerEnvironment:
     """The environment of a calling process."""
 
-    __slots__ = ("directory", "variables")
+    __slots__ = ("agent_session", "directory", "variables")
 
     def __init__(self, directory: str, variables: Mapping[str, str]) -> None:
         #: The working directory, an absolute path.
         self.directory = directory
         self.variables = variables
+        #: The session of the agent that started the process; empty if it is unknown.
+        self.agent_session = agent_session_of(variables)
 
     def __repr__(self) -> str:
         """Show no values of variables."""
@@ -50,3 +64,8 @@ def caller_variables() -> Mapping[str, str]:
     """Return the environment variables of the caller."""
     caller = CALLER.get()
     return os.environ if caller is None else caller.variables
+
+
+def agent_session_of(variables: Mapping[str, str]) -> str:
+    """Return the session of the agent that started a process; empty if it is unknown."""
+    return printable_name(variables.get(AGENT_SESSION, ""), SESSION_CHARS)

@@ -13,6 +13,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from plexus.caller_connection import CallerConnection
 from plexus.caller_environment import CallerEnvironment
 from plexus.errors import DeadlineExceeded, Declined, Failed, PlexusError, TooBig, Unsupported
 from plexus.events import Cancelled, ErrorEvent, Event, Log, Progress, Result, Terminal
@@ -87,6 +88,21 @@ class Context:
     def run_id(self) -> int:
         """The number of this run."""
         return self._run.id
+
+    @property
+    def outer_run_id(self) -> int:
+        """The number of the outermost run: the one that the client called, maybe this one."""
+        return self._asking_run.id
+
+    @property
+    def connection(self) -> CallerConnection | None:
+        """The connection of the client; None over HTTP, where its end is not known."""
+        return self._asking_run.connection
+
+    @property
+    def client(self) -> str | None:
+        """The name and version of the client that made the call; None if they are unknown."""
+        return self._run.client
 
     @property
     def epoch(self) -> int:
@@ -245,6 +261,8 @@ class Context:
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 if not done:
+                    for future in pending:
+                        self._asking_run.expire_question(asked[future][0])
                     request, question = next(asked[each] for each in asked if each in pending)
                     raise DeadlineExceeded(
                         f"No answer within {limit:g} s: {question.message}",

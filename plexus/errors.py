@@ -24,7 +24,10 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any, ClassVar, Self
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self
+
+from plexus.text import escape_controls, shorten
 
 __all__ = (
     "Busy",
@@ -45,6 +48,9 @@ __all__ = (
 )
 
 logger = logging.getLogger("plexus.defects")
+
+#: Maximum characters of the text of an exception.
+MAX_TEXT_CHARS: Final = 2000
 
 
 class PlexusError(Exception):
@@ -156,11 +162,34 @@ class Internal(PlexusError):
     default_code = "internal"
 
     @classmethod
-    def report(cls, subject: str, error: BaseException) -> Self:
-        """Log a defect, and return an error for the peer that only refers to the log entry."""
+    def report(cls, subject: str, error: BaseException, *, shows_text: bool = False) -> Self:
+        """Log a defect, and return an error for the peer that only refers to the log entry.
+
+        With `shows_text`, the error also has the text of the exception and where it was raised.
+        """
         log_id = os.urandom(4).hex()
         logger.error("%s failed [%s]", subject, log_id, exc_info=error)
+        reason = type(error).__name__
+        if shows_text:
+            reason += _text_and_place(error)
         return cls(
-            f"{subject} failed with {type(error).__name__}; see {log_id} in the server's log",
+            f"{subject} failed with {reason}; see {log_id} in the server's log",
             data={"log_id": log_id},
         )
+
+
+def _text_and_place(error: BaseException) -> str:
+    """Return the text of an exception, and the last line of code outside this package."""
+    import traceback
+
+    try:
+        text = shorten(str(error), MAX_TEXT_CHARS)
+    except Exception:  # noqa: BLE001 - an exception of an author may have no text
+        text = ""
+    # As in the log: a text with a control character or a lone surrogate is shown escaped.
+    found = f": {escape_controls(text)}" if text else ""
+    folder = str(Path(__file__).parent)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith((folder, "<")):
+            return f"{found} ({Path(frame.filename).name}:{frame.lineno})"
+    return found

@@ -40,6 +40,7 @@ __all__ = (
     "Log",
     "Message",
     "Progress",
+    "QuestionAnswered",
     "QuestionAsked",
     "Resource",
     "Restarted",
@@ -113,6 +114,7 @@ class Start(Event):
 class Content(Event):
     """A part of the answer, to be appended to the parts before it."""
 
+    #: The text. Parts are joined as they are, without a separator.
     text: str
 
     def as_text(self) -> str:
@@ -122,14 +124,18 @@ class Content(Event):
 class Data(Event):
     """A value of the answer that is not text. Consecutive values form a list."""
 
+    #: Any JSON value.
     value: Any
 
 
 class Progress(Event):
     """Progress of the work; `total` is omitted if unknown."""
 
+    #: Amount that is done, in any unit.
     done: float
+    #: Amount when everything is done; omitted if unknown.
     total: float | None = None
+    #: Short text about the current step.
     message: str | None = None
 
     def as_line(self) -> str:
@@ -140,7 +146,9 @@ class Progress(Event):
 class Log(Event):
     """A log message of the method."""
 
+    #: A level of syslog: debug, info, notice, warning, error, critical, alert or emergency.
     level: str
+    #: Text of the message.
     message: str
 
     def as_line(self) -> str:
@@ -150,8 +158,11 @@ class Log(Event):
 class ToolUse(Event):
     """A model calls a tool."""
 
+    #: Name of the tool.
     tool_name: str
+    #: Id of this use, which the result repeats.
     tool_use_id: str
+    #: Arguments of the tool.
     input: dict[str, Any]
 
     def as_line(self) -> str:
@@ -161,8 +172,11 @@ class ToolUse(Event):
 class ToolResult(Event):
     """The result of a tool call."""
 
+    #: Id of the use that it answers.
     tool_use_id: str
+    #: Output of the tool, as text.
     output: str
+    #: Whether the tool failed.
     is_error: bool = False
 
     def as_line(self) -> str:
@@ -172,7 +186,9 @@ class ToolResult(Event):
 class Image(Event):
     """An image; `data` is base64."""
 
+    #: Bytes of the image, as base64.
     data: str
+    #: Media type, such as image/png.
     mime_type: str
 
     @classmethod
@@ -187,7 +203,9 @@ class Image(Event):
 class Audio(Event):
     """Audio; `data` is base64."""
 
+    #: Bytes of the sound, as base64.
     data: str
+    #: Media type, such as audio/wav.
     mime_type: str
 
     @classmethod
@@ -202,11 +220,16 @@ class Audio(Event):
 class Resource(Event):
     """A resource that can be read by its URI; the content may be included."""
 
+    #: Where it can be read.
     uri: str
+    #: Name for people, such as a file name.
     name: str | None = None
+    #: Media type of the content.
     mime_type: str | None = None
+    #: Content, if it is text and included.
     content: str | None = None
-    blob: str | None = None  # base64, for content that is not text
+    #: Content as base64, if it is not text and included.
+    blob: str | None = None
 
     @classmethod
     def of_bytes(
@@ -230,7 +253,9 @@ MEDIA: Final = (Content, Image, Audio, Resource)
 class Message(Event):
     """One message of a prompt: its role and its content."""
 
+    #: Who speaks: user or assistant.
     role: Literal["user", "assistant"]
+    #: What is sent: a text, an image, a sound or a resource.
     content: Content | Image | Audio | Resource
 
     def as_text(self) -> str:
@@ -250,24 +275,56 @@ class Detached(Event, tag="background"):
 class QuestionAsked(Event, tag="request"):
     """The run asks its caller a question and waits; `plexus.respond` answers."""
 
+    #: Number of the question in its run, for plexus.respond.
     request: str
+    #: Kind: confirm, prompt, select, select_many, form, sample, roots or visit.
     kind: str
+    #: Text of the question.
     message: str
+    #: JSON Schema of an answer.
     schema: dict[str, Any]
+    #: Seconds until the question expires.
     timeout_s: float
+    #: Suggested answer.
     default: Any = None
+    #: Choices, each with value and label.
     options: list[dict[str, str]] | None = None
+    #: Name of the question if several are asked together.
     key: str | None = None
+    #: What else a client needs to ask it, such as the address to open.
     details: dict[str, Any] | None = None
 
     def as_line(self) -> str:
         return f"Asks: {self.message}"
 
 
+class QuestionAnswered(Event, tag="answered"):
+    """A question of the run was answered or declined, or its time has run out.
+
+    `answer` is omitted if it may be a secret or is too large. `by` is the client that answered.
+    """
+
+    #: Number of the question.
+    request: str
+    #: How it was closed.
+    outcome: Literal["answered", "declined", "expired"]
+    #: The answer; omitted if it may be a secret or is too large.
+    answer: Any = None
+    #: Name of the client that answered.
+    by: str | None = None
+
+    def as_line(self) -> str:
+        if self.outcome == "expired":
+            return "Not answered in time"
+        return self.outcome.capitalize() + (f" by {self.by}" if self.by else "")
+
+
 class Gap(Event):
     """A watcher fell behind: the items `from_` to `to` are no longer available."""
 
-    from_: int  # without the underscore on the wire; `from` is a keyword
+    #: Number of the first missing item.
+    from_: int  # `from` on the wire, which is a keyword of Python
+    #: Number of the last missing item.
     to: int
 
     def as_line(self) -> str:
@@ -280,6 +337,7 @@ class Restarted(Event):
     `epoch` counts the restarts of the run. What follows may repeat items before this one.
     """
 
+    #: Number of restarts of the run.
     epoch: int
 
     def as_text(self) -> str:
@@ -318,6 +376,7 @@ class Complete(Terminal):
 class Result(Complete):
     """The run completed with this value."""
 
+    #: The value that the method returned.
     result: Any
 
     def as_text(self) -> str:
@@ -327,8 +386,11 @@ class Result(Complete):
 class ErrorEvent(Terminal, tag="error"):
     """The run failed: `code` for programs, `message` for people."""
 
+    #: Code for programs, such as not_found.
     code: str
+    #: Text for people.
     message: str
+    #: More about the error, such as the limit that was exceeded.
     data: Any = None
 
     @property
@@ -342,6 +404,7 @@ class ErrorEvent(Terminal, tag="error"):
 class Cancelled(Terminal):
     """The run was stopped before its end."""
 
+    #: Why it was stopped, if the client stated it.
     reason: str | None = None
 
     @property

@@ -34,6 +34,11 @@ class Principal:
         self.scopes: Final = scopes
         self.credential: Final = credential
 
+    @property
+    def is_operator(self) -> bool:
+        """Whether this is the local operator, with all permissions."""
+        return self.name == LOCAL.name and self.scopes is None
+
     def may(self, scope: str) -> bool:
         """Return whether it may call a method with this scope."""
         return self.scopes is None or scope in self.scopes or scope == READ

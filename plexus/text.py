@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ("escape_controls", "head_and_tail", "replace_controls", "shorten")
+__all__ = ("escape_controls", "head_and_tail", "printable_name", "replace_controls", "shorten")
 
 #: Characters that must not reach a terminal or a line reader: control characters, line separators,
 #: bidirectional controls, which can make text look like other text, and lone surrogates. The
@@ -21,6 +21,11 @@ def escape_controls(text: str) -> str:
 def replace_controls(text: str, replacement: str = "", keep: str = "") -> str:
     """Return the text with control characters replaced, except those in `keep`."""
     return re.sub(_CONTROLS, lambda found: found[0] if found[0] in keep else replacement, text)
+
+
+def printable_name(text: str, limit: int) -> str:
+    """Return a name on one line, without the characters that cannot be printed or stored."""
+    return "".join(filter(str.isprintable, text))[:limit].strip()
 
 
 def shorten(text: str, limit: int) -> str:

@@ -27,7 +27,7 @@ from plexus.registry.plugins import (
     is_file_name,
     load_plugins,
 )
-from plexus.registry.selection import Selection
+from plexus.registry.selection import Selection, matches
 from plexus.runtime.changes import Notice
 from plexus.runtime.hub import Plexus
 from substrate.settings import FILE, ProjectFiles, Settings, operator_folder
@@ -35,6 +35,7 @@ from substrate.settings import FILE, ProjectFiles, Settings, operator_folder
 __all__ = (
     "FASTMCP",
     "MANIFEST",
+    "NAMESPACES",
     "NO_FILES",
     "RECORDING_MARKER",
     "ROOT",
@@ -64,10 +65,20 @@ MANIFEST: Final = Path(__file__).with_name("manifest.json")
 ROOT: Final = MANIFEST.parents[1]
 ARBOR: Final = "activations.arbor:Arbor"
 CHAT: Final = "activations.chat:Chat"
+#: The methods that run any program.
+SHELL: Final = "bash.execute"
+PYTHON: Final = "python.evaluate"
 #: What stands before the name of a FastMCP server, where an activation is named.
 FASTMCP: Final = "fastmcp:"
 #: The file in the state folder that stores that recording was announced.
 RECORDING_MARKER: Final = "recording.announced"
+#: The namespaces of the built-in activations.
+NAMESPACES: Final = frozenset(
+    {
+        *("approvals", "arbor", "bash", "chat", "claudecode"),
+        *("health", "plexus", "python", "tasks"),
+    }
+)
 #: What every server offers, whatever it serves: itself, and its health.
 CORE: Final = frozenset({"plexus.runtime.builtin:PlexusActivation", "activations.health:Health"})
 
@@ -146,7 +157,7 @@ def built_in_hub(
     manifest: Manifest | None = None,
 ) -> Plexus:
     """Build a hub with the built-in activations, and a notice if files were skipped."""
-    selection = Selection(settings.only, settings.without)
+    selection = _selection(settings)
     hub = Plexus(limits=settings.limits, selection=selection)
     hub.storage = LazyStores(settings.database)
     if (skipped := files.skipped) is not None:
@@ -158,6 +169,18 @@ def built_in_hub(
         if not files.activations or reference in CORE:
             hub.register(node, checked=True)
     return hub
+
+
+def _selection(settings: Settings) -> Selection:
+    """Return what the operator offers.
+
+    Python code can start any program, so where `bash` is switched off `python` is too, unless it is
+    asked for by name.
+    """
+    without = settings.without
+    if matches(SHELL, without) and not matches(PYTHON, settings.only):
+        without = (*without, PYTHON.partition(".")[0])
+    return Selection(settings.only, without)
 
 
 class LazyStores:
@@ -202,9 +225,10 @@ def built_ins(
         )
     started = time.monotonic()
 
-    def make_bash(bash: Any) -> Any:
-        own_paths = resolve("activations.bash:OwnPaths")(**_own_paths(settings, project))
-        return bash(settings.bash_sandbox, str(project), own_paths)
+    def make_sandboxed(activation: Any) -> Any:
+        own_paths = resolve("activations.processes.sandbox.hidden_paths:OwnPaths")
+        given = own_paths(**_own_paths(settings, project))
+        return activation(settings.bash_sandbox, str(project), given)
 
     def make_arbor(arbor: Any) -> Any:
         retention = resolve("activations.arbor.model:Retention")(
@@ -227,8 +251,10 @@ def built_ins(
         "plexus.runtime.builtin:PlexusActivation": lambda itself: itself(hub),
         "activations.health:Health": lambda health: health(started),
         "activations.approvals:Approvals": lambda approvals: approvals(),
-        "activations.bash:Bash": make_bash,
+        "activations.bash:Bash": make_sandboxed,
+        "activations.evaluate:Evaluate": make_sandboxed,
         ARBOR: make_arbor,
+        "activations.tasks:Tasks": lambda tasks: tasks(settings.database),
         CHAT: make_chat,
         "activations.chat:ClaudeCode": lambda code: code(nodes[CHAT].activation),
     }

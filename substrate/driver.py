@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from plexus.activation import OnDisconnect
+from plexus.caller_connection import CallerConnection
 from plexus.caller_environment import CallerEnvironment
 from plexus.errors import Denied, Internal, PlexusError
 from plexus.principal import Principal
@@ -67,6 +68,7 @@ class Connection:
     __slots__ = (
         "_caller",
         "_client",
+        "_connection",
         "_finishing",
         "_frames",
         "_had_watch",
@@ -93,12 +95,13 @@ class Connection:
         client: str | None = None,
         caller: CallerEnvironment | None = None,
         on_disconnect: OnDisconnect = "cancel",
+        lasting: bool = False,
     ) -> None:
         """Connect a peer.
 
         `client` is the name and version of the peer, and `caller` the environment of a process on
         this machine; None if they are unknown. `on_disconnect` applies to runs whose method does
-        not decide.
+        not decide. `lasting` means that the connection ends when the peer does, unlike a request.
         """
         self._hub = hub
         self._caller = caller
@@ -106,6 +109,7 @@ class Connection:
         self._view = view
         self._principal = principal
         self._client = client
+        self._connection = CallerConnection() if lasting else None
         self._frames: list[bytes] = []
         self._readers: dict[Any, Reader] = {}
         self._ready_readers: list[Reader] = []
@@ -210,6 +214,8 @@ class Connection:
         reader.tag = call
         if run.purpose == "watch":
             self._had_watch = True
+        if not owner and self._client is not None:
+            run.watch(reader, self._client)
         if reader.poll():
             self._on_reader_ready(reader)
 
@@ -234,6 +240,8 @@ class Connection:
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
+        if self._connection is not None:
+            self._connection.close()
 
     def finish(self) -> None:
         """Accept no more messages. `finished` becomes true once everything is collected."""
@@ -335,6 +343,7 @@ class Connection:
                 trace=effect.trace,
                 caller=self._caller,
                 client=effect.client or self._client,
+                connection=self._connection,
             )
         except PlexusError:
             raise
@@ -392,7 +401,7 @@ class Connection:
         self._cancel_timer(effect.call)
         run = reader.run
         owned = run.owned_by(reader)
-        if owned and effect.disconnected and self._continues(run):
+        if owned and self._continues(run, effect):
             run.leave(reader)
             return
         if effect.keep:
@@ -402,13 +411,17 @@ class Connection:
         if owned and effect.cancel is not None:
             run.cancel(effect.cancel)
 
-    def _continues(self, run: Run) -> bool:
-        """Return whether a run continues after this connection is lost."""
+    def _continues(self, run: Run, effect: LeaveCall) -> bool:
+        """Return whether a run continues without its caller."""
         if run.purpose != "work":
             return False
+        requested = run.on_disconnect if isinstance(run, LocalRun) else None
+        if effect.unsubscribed:
+            return requested == "keep"
         spec = self._hub.find_method(run.method)
-        chosen = None if spec is None else spec.on_disconnect
-        return (chosen or self._on_disconnect) == "keep"
+        declared = None if spec is None else spec.on_disconnect
+        chosen = requested or declared or self._on_disconnect
+        return effect.disconnected and chosen == "keep"
 
     def _set_timer(self, effect: SetTimer) -> None:
         self._cancel_timer(effect.call)
@@ -436,13 +449,13 @@ class Connection:
     def _answer_question(self, effect: AnswerQuestion) -> Work | None:
         run = self._hub.find_run_to_control(effect.run, self._principal)
         if not isinstance(run, LocalRun):  # its process validates the answer
-            return partial(run.respond, effect.request, effect.answer)
+            return partial(run.respond, effect.request, effect.answer, self._answering_client(run))
         self._perform(self._call_view(effect.call, self._answer, run, effect))
         return None
 
     def _answer(self, run: LocalRun, effect: AnswerQuestion) -> list[Effect]:
         try:
-            run.answer(effect.request, effect.answer)
+            run.answer(effect.request, effect.answer, self._answering_client(run))
         except PlexusError as error:
             return self._view.on_outcome(effect, error)
         return self._view.on_outcome(effect, None)
@@ -462,7 +475,11 @@ class Connection:
     def _refuse_question(self, effect: RefuseQuestion) -> None:
         # Not found means that the run no longer waits for an answer.
         run = self._hub.find_run_to_control(effect.run, self._principal)
-        run.refuse(effect.request, effect.error)
+        run.refuse(effect.request, effect.error, self._answering_client(run))
+
+    def _answering_client(self, run: Run) -> str | None:
+        """Return the client that answers, which is the one that made the call."""
+        return run.client or self._client
 
     def _cancel_run(self, effect: CancelRun) -> Work | None:
         # Not found means that the run has ended and is no longer retained.

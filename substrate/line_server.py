@@ -27,10 +27,12 @@ from plexus.limits import Limits
 from plexus.rpc.wire import LineDecoder
 from substrate.driver import Connection
 
-__all__ = ("LineServer",)
+__all__ = ("STDIO_CLIENT", "LineServer")
 
 logger = logging.getLogger("substrate.stdio")
 
+#: The client of a run whose view does not know its name, as in the native protocol.
+STDIO_CLIENT = "stdio"
 READ_BYTES = 64 * 1024
 #: Requested capacity of the pipe to the client, where it can be set. It is larger than the usual
 #: 64 KiB, so that the writer and the reader of a stream wake each other less often.

@@ -58,7 +58,7 @@ TOKEN = "SUBSTRATE_TOKEN"
 #: The folder of the operator's plugin files. Read before all other settings, because it decides
 #: which files need trust.
 FOLDER_VARIABLE = "SUBSTRATE_ACTIVATIONS_FOLDER"
-#: The mode of the placeholders of `activations.bash.protected_paths`, which imports too much here.
+#: The mode of the placeholders of the sandbox (`protected_paths`), which imports too much here.
 PLACEHOLDER_MODE = 0o1500
 COMPARISONS = {"ge": operator.ge, "le": operator.le, "gt": operator.gt}
 WHOLE_NUMBER = r"\s*([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0+)?\s*"

@@ -32,7 +32,7 @@ from substrate.build_hub import (
     open_hub,
 )
 from substrate.driver import Connection
-from substrate.line_server import LineServer
+from substrate.line_server import STDIO_CLIENT, LineServer
 from substrate.run_store.lazy_store import LazyRunStore
 from substrate.settings import ProjectFiles, Settings
 from substrate.standard_streams import claim_stdio
@@ -66,7 +66,8 @@ class StdioServer(LineServer):
         *,
         eof_grace_s: float,
     ) -> None:
-        super().__init__(Connection(hub, view, LOCAL), hub.limits, input_fd, output_fd)
+        connection = Connection(hub, view, LOCAL, client=STDIO_CLIENT, lasting=True)
+        super().__init__(connection, hub.limits, input_fd, output_fd)
         self._hub = hub
         self._eof_grace_s = eof_grace_s
 
@@ -125,6 +126,7 @@ async def _run(
     output_fd: int,
 ) -> Plexus:
     hub, broken = make_hub(settings, Path.cwd(), files)
+    hub.runs.shows_defects = True
     LazyRunStore(hub, settings, Path.cwd())
     broken += await open_hub(hub)
     for plugin in broken:

@@ -8,9 +8,20 @@ from pathlib import Path
 __all__ = ("clean_environment", "is_alive", "limit_settings")
 
 
+#: The variable with the session of an agent.
+AGENT_SESSION = "CLAUDE_CODE_SESSION_ID"
+
+
 def clean_environment(**variables: str) -> dict[str, str]:
-    """Return the environment without settings of this program, with the given variables."""
-    kept = {name: value for name, value in os.environ.items() if "SUBSTRATE" not in name}
+    """Return the environment without settings of this program, with the given variables.
+
+    The session of an agent that runs the tests is not part of it either.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if "SUBSTRATE" not in name and name != AGENT_SESSION
+    }
     return kept | variables
 
 

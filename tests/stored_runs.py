@@ -65,6 +65,8 @@ class MemoryStore:
         self.loaded: dict[int, StoredRun] = {}
         #: Requests to the processes of runs, and how they are answered.
         self.requests: list[tuple[str, dict[str, Any]]] = []
+        #: The clients that made them.
+        self.clients: list[str | None] = []
         self.answer: Callable[[str, dict[str, Any]], Any] = lambda _method, _params: True
         self.followed: list[int] = []
         self.listeners: list[Callable[[], None]] = []
@@ -125,12 +127,15 @@ class MemoryStore:
     def unfollow(self, run: StoredRun) -> None:
         self.followed.remove(run.id)
 
-    async def request(self, run: int, method: str, params: dict[str, Any]) -> Any:
+    async def request(
+        self, run: int, method: str, params: dict[str, Any], client: str | None = None
+    ) -> Any:
         await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
         assert params.get("run", run) == run
         self.requests.append((method, params))
+        self.clients.append(client)
         answer = self.answer(method, params)
         if isinstance(answer, PlexusError):
             raise answer
@@ -203,6 +208,13 @@ class MemoryStore:
         own = [each.record for each in self.histories.values() if each.principal == principal]
         return sorted(own, key=lambda record: record.started_ms, reverse=True)
 
+    async def counts(self, principal: Principal, since_ms: int) -> dict[str, int]:
+        own = [each for each in await self.records_of(principal) if each.started_ms >= since_ms]
+        states = [each.state for each in own]
+        counts = {state: states.count(state) for state in ("running", "asking")}
+        failed = [each.outcome for each in own].count("failed")
+        return counts | {"failed": failed, "total": len(own)}
+
     async def details(self, run_id: int) -> RunRecord | None:
         history = self.histories.get(run_id)
         return None if history is None else history.record
@@ -241,7 +253,7 @@ class MemoryStore:
     def _update(self, run: StoredRun) -> None:
         history = self.histories[run.id]
         run.update(history.record)
-        run.set_questions(history.asked, self._hub.questions.notify)
+        run.set_questions(history.asked, self._hub.questions)
         while run.terminal is None:
             found = history.read(run.log.last, 1 << 53)
             if not found.payloads:

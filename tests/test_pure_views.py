@@ -28,11 +28,12 @@ VIEWS = [
 
 #: The methods of live objects that change nothing, by class.
 READING: dict[type, set[str]] = {
-    Run: {"abandoned", "describe", "find_scope", "open_question", "owned_by"},
+    Run: {"abandoned", "describe", "find_scope", "fingerprint", "open_question", "owned_by"},
     RunLog: {"check_size", "numbered", "read", "size_after", "time_of"},
     Reader: set(),
     OpenQuestions: {"find", "get", "items", "keys", "values"},
     Runs: {
+        "count_work",
         "counts",
         "credentials",
         "fetch",
@@ -41,6 +42,7 @@ READING: dict[type, set[str]] = {
         "list_active",
         "list_for",
         "list_kept",
+        "peek",
         "running",
     },
     Plexus: {
@@ -72,6 +74,7 @@ MUTATING: dict[type, set[str]] = {
         "cancel",
         "detach",
         "expire",
+        "expire_question",
         "finish",
         "forget_question",
         "leave",
@@ -81,6 +84,7 @@ MUTATING: dict[type, set[str]] = {
         "refuse",
         "respond",
         "stop",
+        "watch",
     },
     RunLog: {
         "append",
@@ -114,6 +118,7 @@ MUTATING: dict[type, set[str]] = {
     Runs: {
         "start",
         "cancel_all",
+        "describe_call",
         "forget",
         "forget_moved",
         "keep",
@@ -123,6 +128,7 @@ MUTATING: dict[type, set[str]] = {
         "on_start",
         "on_end",
         "on_refused",
+        "record_with",
         "revoke",
         "wait_idle",
     },

@@ -27,12 +27,13 @@ from plexus import (
     Principal,
     method,
 )
-from plexus.events import QuestionAsked
+from plexus.events import QuestionAnswered, QuestionAsked
 from plexus.rpc import wire
 from plexus.runtime.builtin import refresh_runs
+from plexus.runtime.history import recorded_arguments
 from plexus.runtime.log import wall_ms
-from plexus.runtime.question_feed import OpenQuestion
-from plexus.runtime.run import Run
+from plexus.runtime.question_feed import OpenQuestion, answered_event
+from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.stored_run import StoredRun
 
 __all__ = ("Approvals", "OpenApproval")
@@ -83,7 +84,7 @@ class Approvals(Activation):
         page: list[ApprovalPending] = []
         size = 0
         for each in found[: max(limit, 0)]:
-            approval = _pending_event(each)
+            approval = self._pending_event(each)
             size += len(wire.encode_event(approval))
             if page and size > PAGE_BYTES:
                 break
@@ -98,7 +99,7 @@ class Approvals(Activation):
         message: str | None = None,
         answer: Any = None,
         *,
-        principal: Principal,
+        ctx: Context,
     ) -> Answered:
         """Approve, decline or answer an open question of one of your runs.
 
@@ -113,19 +114,23 @@ class Approvals(Activation):
             raise InvalidParams(
                 "answer requires approve to be true; use message to give a reason for declining"
             )
-        found = await self._fetch(approval_id, principal)
+        found = await self._fetch(approval_id, ctx.principal)
+        run, open_question = found
         # This method's scope allows the call; answering requires the scope of the run.
-        self.plexus.check_control(found.run, principal)
-        if isinstance(found.run, StoredRun):
+        self.plexus.check_control(run, ctx.principal)
+        if isinstance(run, StoredRun):
             response = {"approve": approve, "message": message, "answer": answer}
-            await found.run.request("approvals.respond", {"approval_id": approval_id, **response})
-            found.run.forget_question(found.open_question.event.request)
-        elif isinstance(found.open_question.question, _Permission):
-            decision = _decision(found.open_question.question, approve, message, answer)
-            self._close_permit(found.run)
-            found.open_question.answer.set_result(decision)
+            params = {"approval_id": approval_id, **response}
+            await run.request("approvals.respond", params, ctx.client)
+            run.forget_question(open_question.event.request)
+        elif isinstance(open_question.question, _Permission):
+            decision = _decision(open_question.question, approve, message, answer)
+            self.plexus.questions.close_separate(run, PERMIT)
+            outcome = True if approve else None
+            _append(run, answered_event(open_question.event, outcome, outcome, ctx.client))
+            open_question.answer.set_result(decision)
         else:
-            _answer(found, approve, message, answer)
+            _answer(found, approve, message, answer, ctx.client)
         return Answered(approval_id, approve)
 
     @method(title="Watch open questions", deadline_s=None, read_only=True, open_world=False)
@@ -193,21 +198,16 @@ class Approvals(Activation):
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         questions = self.plexus.questions
         asked = OpenQuestion(question, future, event, time.monotonic(), questions.notify)
-        questions.separate[run.id, PERMIT] = asked
-        questions.notify(run, PERMIT, True)
+        questions.open_separate(run, PERMIT, asked)
         try:
             await asyncio.wait([future], timeout=timeout_s)
+            if not future.done():
+                _append(run, QuestionAnswered(PERMIT, "expired"))
         finally:
-            self._close_permit(run)
+            questions.close_separate(run, PERMIT)
         timed_out = _denied(f"no answer within {timeout_s:g} s")
         decision = future.result() if future.done() else timed_out
         return wire.encode(decision).decode()
-
-    def _close_permit(self, run: Run) -> None:
-        """Close the question of `permit`, which was answered or no longer waits."""
-        questions = self.plexus.questions
-        if questions.separate.pop((run.id, PERMIT), None) is not None:
-            questions.notify(run, PERMIT, False)
 
     # --- open questions -----------------------------------------------------------------------
 
@@ -253,10 +253,35 @@ class Approvals(Activation):
             watcher.reported.remove(approval_id)
             return ApprovalSettled(approval_id, run.id, request)
         watcher.reported.add(approval_id)
-        approval = _pending_event(OpenApproval(run, open_question))
+        approval = self._pending_event(OpenApproval(run, open_question))
         if len(wire.encode_event(approval)) <= self.plexus.limits.event_bytes:
             return approval
         return _cut(approval)
+
+    def _pending_event(self, found: OpenApproval) -> ApprovalPending:
+        run, open_question = found
+        event = open_question.event
+        if isinstance(run, StoredRun):
+            arguments, summary = run.record.arguments, run.record.summary
+        else:
+            assert isinstance(run, LocalRun), "a run is local or stored"
+            arguments, summary = self.plexus.runs.describe_call(run)
+        return ApprovalPending(
+            approval_id=found.approval_id,
+            run=run.id,
+            method=run.method,
+            request=event.request,
+            kind=event.kind,
+            message=event.message,
+            schema=event.schema,
+            asked_ms=wall_ms(open_question.asked_at),
+            expires_ms=wall_ms(_expires_at(run, open_question)),
+            options=event.options,
+            details=event.details,
+            arguments=recorded_arguments(arguments),
+            summary=summary or None,
+            client=run.client,
+        )
 
 
 class _Permission(Confirm):
@@ -310,22 +335,12 @@ def _ignore() -> None:
     """Listener that does nothing."""
 
 
-def _pending_event(found: OpenApproval) -> ApprovalPending:
-    run, open_question = found
-    event, asked_at = open_question.event, open_question.asked_at
-    return ApprovalPending(
-        approval_id=found.approval_id,
-        run=run.id,
-        method=run.method,
-        request=event.request,
-        kind=event.kind,
-        message=event.message,
-        schema=event.schema,
-        asked_ms=wall_ms(asked_at),
-        expires_ms=wall_ms(asked_at + event.timeout_s),
-        options=event.options,
-        details=event.details,
-    )
+def _expires_at(run: Run, open_question: OpenQuestion) -> float:
+    """Return when a question closes without an answer, on the monotonic clock."""
+    expires_at = open_question.asked_at + open_question.event.timeout_s
+    if isinstance(run, LocalRun) and run.deadline is not None:
+        return min(expires_at, run.deadline)
+    return expires_at
 
 
 def _cut(approval: ApprovalPending) -> ApprovalPending:
@@ -340,30 +355,39 @@ def _cut(approval: ApprovalPending) -> ApprovalPending:
         schema={},
         asked_ms=approval.asked_ms,
         expires_ms=approval.expires_ms,
+        summary=approval.summary,
+        client=approval.client,
         cut=True,
     )
 
 
-def _answer(found: OpenApproval, approve: bool, message: str | None, answer: Any) -> None:
+def _append(run: Run, event: QuestionAnswered) -> None:
+    assert isinstance(run, LocalRun), "its question is open in this process"
+    run.append(event)
+
+
+def _answer(
+    found: OpenApproval, approve: bool, message: str | None, answer: Any, by: str | None
+) -> None:
     """Answer a question of a run. Raises InvalidParams and leaves the question open."""
     run, open_question = found
     request, kind = open_question.event.request, open_question.event.kind
     if not approve:
         if kind == "confirm":
-            run.answer(request, False)
+            run.answer(request, False, by)
         elif message is None:
-            run.answer(request, None)
+            run.answer(request, None, by)
         else:
-            run.refuse(request, Declined(f"declined: {message}"))
+            run.refuse(request, Declined(f"declined: {message}"), by)
     elif isinstance(open_question.question, Confirm):
         if answer not in (None, True):
             raise InvalidParams(f"a {kind} question is approved or declined; omit answer")
-        run.answer(request, True)
+        run.answer(request, True, by)
     elif answer is None:
         data = {"schema": open_question.event.schema}
         raise InvalidParams(f"a {kind} question needs an answer that matches its schema", data=data)
     else:
-        run.answer(request, answer)
+        run.answer(request, answer, by)
 
 
 def _decision(

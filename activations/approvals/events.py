@@ -12,8 +12,9 @@ __all__ = ("Answered", "ApprovalPending", "ApprovalSettled", "Pending")
 class ApprovalPending(Event):
     """An open question.
 
-    A question that is too large for an event has no `details` and `options` and an empty `schema`;
-    `cut` is then true, and `pending` returns it in full.
+    It expires when its own time or that of its run has run out. A question that is too large for an
+    event has no `details`, `options` and `arguments` and an empty `schema`; `cut` is then true, and
+    `pending` returns it in full.
     """
 
     approval_id: str
@@ -27,6 +28,11 @@ class ApprovalPending(Event):
     expires_ms: int
     options: list[dict[str, str]] | None = None
     details: dict[str, Any] | None = None
+    #: The arguments of the run as they are recorded, without secrets, and one line about them.
+    arguments: Any = None
+    summary: str | None = None
+    #: The name and version of the client that started the run.
+    client: str | None = None
     cut: bool | None = None
 
     def as_text(self) -> str:

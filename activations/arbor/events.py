@@ -41,6 +41,7 @@ __all__ = (
     "full_node_data",
     "handle_data",
     "node_data",
+    "preview_data",
     "search_hit",
     "stub_data",
     "tree_data",
@@ -98,8 +99,8 @@ class RefData(Event, tag="refs"):
 class NodeData(Event, tag="node"):
     """A node, with either content or a handle to external data.
 
-    Lists omit very long content and set `size` to its length in characters; read it with
-    `node_get`.
+    Lists omit very long content and previews cut it; both set `size` to its length in characters.
+    Read it with `node_get`.
     """
 
     tree_id: str
@@ -302,6 +303,12 @@ def node_data(node: Node) -> NodeData:
     if content is not None and len(content) > BATCH_CONTENT_CHARACTERS:
         return _node_data(node, None, len(content))
     return _node_data(node, content, None)
+
+
+def preview_data(node: Node, length: int) -> NodeData:
+    """Return the event form of a node with the beginning of its text, whose full length is set."""
+    cut = node.content is not None and length > len(node.content)
+    return _node_data(node, node.content, length if cut else None)
 
 
 def _node_data(node: Node, content: str | None, size: int | None) -> NodeData:

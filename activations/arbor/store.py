@@ -166,6 +166,12 @@ class Store:
     async def get_node(self, principal: str, tree: str, node: str) -> Node:
         return await self._read(reads.get, principal, tree, node)
 
+    async def previews(
+        self, principal: str, tree: str, nodes: Sequence[str], characters: int
+    ) -> list[tuple[Node, int]]:
+        """Return nodes with the beginning of their texts, and the full lengths, in any order."""
+        return await self._read(reads.previews, principal, tree, nodes, characters)
+
     async def parent(self, principal: str, tree: str, node: str) -> Node | None:
         """Return the parent of a node, None for the root."""
         return await self._read(reads.parent, principal, tree, node)

@@ -37,10 +37,18 @@ QUESTION_CHARACTERS = 500
 class _ApprovalQuestion(Confirm):
     """The question whether a tool may be called."""
 
-    def __init__(self, tool: str, call_id: str, tool_input: dict[str, Any]) -> None:
+    def __init__(
+        self, tool: str, call_id: str, tool_input: dict[str, Any], is_destructive: bool
+    ) -> None:
         text = wire.encode(tool_input).decode()
         super().__init__(f"Allow {tool} {shorten(text, QUESTION_CHARACTERS)}?")
-        self._details = {"tool_name": tool, "tool_use_id": call_id, "input": tool_input}
+        self._details: dict[str, Any] = {
+            "tool_name": tool,
+            "tool_use_id": call_id,
+            "input": tool_input,
+        }
+        if is_destructive:  # no view may suggest to allow it
+            self._details["destructive"] = True
 
     def details(self) -> dict[str, Any]:
         return self._details
@@ -62,10 +70,17 @@ def match_methods(hub: Plexus, patterns: Sequence[str]) -> Iterator[MethodSpec]:
     return iter(matched.values())
 
 
-async def ask_user(ctx: Context, tool: str, call_id: str, tool_input: dict[str, Any]) -> Verdict:
+async def ask_user(
+    ctx: Context,
+    tool: str,
+    call_id: str,
+    tool_input: dict[str, Any],
+    *,
+    is_destructive: bool = False,
+) -> Verdict:
     """Ask the caller whether a tool may be called; without an answer it is denied."""
     try:
-        approved = await ctx.ask(_ApprovalQuestion(tool, call_id, tool_input))
+        approved = await ctx.ask(_ApprovalQuestion(tool, call_id, tool_input, is_destructive))
     except Declined:
         approved = False
     except (DeadlineExceeded, Unsupported) as error:
@@ -105,7 +120,10 @@ class Tools:
             known = ", ".join(self._specs) or "none"
             return _failed(call, f"Unknown tool {call.name}. Available tools: {known}.")
         if self._approve == "all" or (self._approve == "changes" and not spec.hints.read_only):
-            verdict = await ask_user(self._ctx, spec.name, call.id, call.input)
+            is_destructive = spec.hints.destructive is True
+            verdict = await ask_user(
+                self._ctx, spec.name, call.id, call.input, is_destructive=is_destructive
+            )
             if not verdict.allow:
                 return _failed(call, verdict.message)
         ctx = self._ctx

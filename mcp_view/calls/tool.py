@@ -18,7 +18,7 @@ from mcp_view.replies import Answer, Notify, NotifyCounted, Reply
 from mcp_view.server import McpServer
 from mcp_view.session import LEVELS, Caller, Peer, trace_context
 from plexus.errors import InvalidParams, PlexusError
-from plexus.events import Detached, Event, Log, Progress, Terminal
+from plexus.events import Detached, Event, Log, Progress, QuestionAnswered, Terminal
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
 from plexus.rpc.effects import (
@@ -293,6 +293,9 @@ class ToolCall(Call):
         now = self.peer.server.monotonic()
         if terminal is not None and events and events[-1] is terminal:
             events, payloads = events[:-1], payloads[:-1]  # it is part of the result
+        if QuestionAnswered in map(type, events):  # a record, not progress
+            kept = [each for each in enumerate(events) if each[1].__class__ is not QuestionAnswered]
+            events, payloads = [event for _, event in kept], [payloads[at] for at, _ in kept]
         if not events:
             return []
         if progress.unlimited:
@@ -335,7 +338,7 @@ class ToolCall(Call):
         if server.monotonic() - self.run.started_at < LONG_S:
             return None
         session.names_page = False
-        return f"[A person can watch and stop this and other runs at {page}#/run/{self.run.id}]"
+        return f"[A person can watch and stop this and other runs at {page}#/runs/{self.run.id}]"
 
     # --- tasks --------------------------------------------------------------------------------
 

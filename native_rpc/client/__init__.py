@@ -1,11 +1,12 @@
 """A client for the native protocol, over stdio, WebSocket or HTTP.
 
-    async with connect("ws://127.0.0.1:4444/rpc") as plexus:
+    async with connect() as plexus:
         async for event in plexus.bash.execute(command="ls"):
             print(event.type, event.get("data"))
         report = await plexus.health.check()
 
 Rules:
+- Without a target, the client finds the running server of the current folder, and its token.
 - A target is a URL (`ws://`, `wss://`, `http://`, `https://`; the default path is `/rpc`) or a
   command that uses stdin and stdout: a list, or "stdio:command".
 - Over a URL, every call with named parameters contains an idempotency key. When the connection is
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -33,10 +34,12 @@ from anyio.abc import TaskGroup
 from native_rpc.client.call import Call, Items
 from native_rpc.client.http import HttpTransport
 from native_rpc.client.limits import ClientLimits
+from native_rpc.client.local_server import find_local_server
 from native_rpc.client.pipes import StdioPipe, WebSocketPipe
 from native_rpc.client.session import Item, Params
 from native_rpc.client.transport import PipeTransport, Transport
 from native_rpc.errors import ConnectionLost, ProtocolError, RunCancelled
+from plexus.text import printable_name
 
 __all__ = (
     "Call",
@@ -53,38 +56,57 @@ __all__ = (
 
 STDIO = "stdio:"
 PATH = "/rpc"
+#: The header with the name and version of a client, and the maximum characters of its value.
+CLIENT_HEADER = "Substrate-Client"
+CLIENT_CHARS = 100
 
 
 def connect(
-    target: str | Sequence[str],
+    target: str | Sequence[str] | None = None,
     *,
     token: str | None = None,
+    client: str | None = None,
     reconnect_s: float | None = None,
     limits: ClientLimits | None = None,
 ) -> Client:
     """Return a client for this target, to be entered with `async with`.
 
-    `token` is the server token that `substrate token` prints, or an additional token. Entering the
-    client raises ConnectionLost if the server cannot be reached, and Denied if it rejects the
-    token; over HTTP the first call raises Denied. Raises ValueError for an invalid target.
+    Without a target it is the running server of the current folder, of the nearest folder above it,
+    or the only one that you run, with its token. Raises ConnectionLost if there is none.
+
+    `token` is the server token that `substrate token` prints, or an additional token. `client` is
+    the name and version of your program, which the server shows with its runs.
+
+    Entering the client raises ConnectionLost if the server cannot be reached, and Denied if it
+    rejects the token; over HTTP the first call raises Denied. Raises ValueError for an invalid
+    target.
     """
+    if target is None:
+        server = find_local_server()
+        target, token = server.url, server.token if token is None else token
     limits = limits or ClientLimits()
     if reconnect_s is not None:
         limits = dataclasses.replace(limits, reconnect_s=reconnect_s)
-    return Client(_transport(target, token, limits))
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    if client is not None:
+        name = printable_name(client, CLIENT_CHARS)
+        headers[CLIENT_HEADER] = name.encode("ascii", "replace").decode()
+    return Client(_transport(target, headers, limits))
 
 
-def _transport(target: str | Sequence[str], token: str | None, limits: ClientLimits) -> Transport:
+def _transport(
+    target: str | Sequence[str], headers: Mapping[str, str], limits: ClientLimits
+) -> Transport:
     if isinstance(target, str) and not target.startswith(STDIO):
         url = urlsplit(target)
         if url.path in ("", "/"):
             url = url._replace(path=PATH)
         resumable = limits.reconnect_s > 0
         if url.scheme in ("ws", "wss") and url.hostname:
-            open_socket = partial(WebSocketPipe.open, url.geturl(), token, limits)
+            open_socket = partial(WebSocketPipe.open, url.geturl(), headers, limits)
             return PipeTransport(url.geturl(), open_socket, limits, resumable=resumable)
         if url.scheme in ("http", "https") and url.hostname:
-            return HttpTransport(url, token, limits, resumable=resumable)
+            return HttpTransport(url, headers, limits, resumable=resumable)
         raise ValueError(
             f"Invalid target {target!r}. Use ws://, http://, 'stdio:command' or a list of words."
         )

@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult
@@ -58,10 +58,15 @@ class HttpTransport:
     """Sends calls to one URL."""
 
     def __init__(
-        self, url: SplitResult, token: str | None, limits: ClientLimits, *, resumable: bool
+        self,
+        url: SplitResult,
+        headers: Mapping[str, str],
+        limits: ClientLimits,
+        *,
+        resumable: bool,
     ) -> None:
         self._url = url
-        self._token = token
+        self._own_headers = headers
         self.limits = limits
         self.resumable = resumable
         self._pending: deque[Exchange] = deque()
@@ -227,13 +232,11 @@ class HttpTransport:
         return self._url.path + (f"?{self._url.query}" if self._url.query else "")
 
     def _headers(self) -> list[tuple[str, str]]:
-        headers = [
+        return [
             ("Content-Type", "application/json"),
             ("Accept", "text/event-stream, application/json"),
+            *self._own_headers.items(),
         ]
-        if self._token is not None:
-            headers.append(("Authorization", f"Bearer {self._token}"))
-        return headers
 
 
 class HttpResponse:

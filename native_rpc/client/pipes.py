@@ -7,7 +7,7 @@ WebSocket is opened, because other transports do not need it.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -133,7 +133,9 @@ class WebSocketPipe:
         self._url = url
 
     @classmethod
-    async def open(cls, url: str, token: str | None, limits: ClientLimits) -> WebSocketPipe:
+    async def open(
+        cls, url: str, headers: Mapping[str, str], limits: ClientLimits
+    ) -> WebSocketPipe:
         """Connect. Raises ConnectionLost, or Denied if the server rejects the token."""
         from websockets.asyncio.client import connect
         from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
@@ -141,7 +143,7 @@ class WebSocketPipe:
         try:
             socket = await connect(
                 url,
-                additional_headers=None if token is None else {"Authorization": f"Bearer {token}"},
+                additional_headers=headers,
                 user_agent_header=USER_AGENT,
                 # Do not connect to a local server through a proxy from the environment.
                 proxy=None,

@@ -73,6 +73,7 @@ def load_plugins(
         if _is_switched_off(hub, name):
             continue
         seen: list[Registrable] = []
+        hub.skipped.pop(source, None)
         try:
             with plugin_errors():
                 for activation in found:
@@ -81,6 +82,7 @@ def load_plugins(
         except PlexusError as error:
             switched_off = built_ins.switch_off(name, seen)
             broken.append(BrokenPlugin(source, error.message + switched_off))
+            hub.skipped[source] = broken[-1].reason
     return broken
 
 

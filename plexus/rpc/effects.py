@@ -111,9 +111,11 @@ class LeaveCall:
     is kept for a caller that may reconnect, and `within_s` for how long; None for the default.
     `disconnected` is whether the caller's connection was lost: then the run continues without an
     owner if its method or the connection requires that, whatever the other fields are.
+    `unsubscribed` is whether the caller reads it no longer: then the run continues only if the
+    caller has asked for that when it started the run.
     """
 
-    __slots__ = ("call", "cancel", "disconnected", "keep", "within_s")
+    __slots__ = ("call", "cancel", "disconnected", "keep", "unsubscribed", "within_s")
 
     def __init__(
         self,
@@ -123,11 +125,13 @@ class LeaveCall:
         keep: bool = False,
         within_s: float | None = None,
         disconnected: bool = False,
+        unsubscribed: bool = False,
     ) -> None:
         self.call = call
         self.cancel = cancel
         self.disconnected = disconnected
         self.keep = keep
+        self.unsubscribed = unsubscribed
         self.within_s = within_s
 
 

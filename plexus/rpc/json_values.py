@@ -115,6 +115,8 @@ def find_fault(value: Any, at: str, depth: int = 0) -> str | None:
         # The encoder omits names with a leading underscore.
         members = {name: getattr(value, name, None) for name in names if name[0] != "_"}
         return find_fault(members, at, depth)
+    if isinstance(value, orjson.Fragment):
+        return None  # it was checked when it was encoded
     try:
         form = plain(value)
     except TypeError:

@@ -31,6 +31,7 @@ from plexus.runtime.changes import Change
 from plexus.runtime.history import HistoryMethods
 from plexus.runtime.hub import Plexus
 from plexus.runtime.run import LocalRun, Run
+from plexus.runtime.run_items import MAX_ITEMS, read_range
 from plexus.runtime.runs import Runs
 
 __all__ = (
@@ -152,7 +153,12 @@ class PlexusActivation(HistoryMethods, Activation):
 
     @method(title="List runs", read_only=True, open_world=False, control=True, audience="model")
     async def runs(
-        self, state: str | None = None, limit: int = 100, *, ctx: Context
+        self,
+        state: str | None = None,
+        limit: int = 100,
+        system: bool = False,
+        *,
+        ctx: Context,
     ) -> list[dict[str, Any]]:
         """List your runs, newest first: those in progress and those that ended recently.
 
@@ -161,21 +167,25 @@ class PlexusActivation(HistoryMethods, Activation):
         Args:
             state: Only runs in this state: running, asking, cancelling, complete, error, cancelled.
             limit: Maximum number of runs.
+            system: Include calls that only watch or control the server.
         """
         await refresh_runs(self._hub.runs)
-        runs = self._hub.runs.list_for(ctx.principal)
+        runs = self._hub.runs.list_for(ctx.principal, system=system)
         chosen = [run for run in runs if state is None or run.state == state]
         return [run.describe() for run in chosen[: max(limit, 0)]]
 
     @method(title="Watch runs", listed=False, deadline_s=None, read_only=True, open_world=False)
-    async def watch(self, interval_s: float = 0.5, *, ctx: Context) -> AsyncIterator[RunsChanged]:
+    async def watch(
+        self, interval_s: float = 0.5, system: bool = False, *, ctx: Context
+    ) -> AsyncIterator[RunsChanged]:
         """Stream a snapshot of your runs, then every start, update and end.
 
         Args:
             interval_s: Minimum time between two events in seconds, from 0.1 to 60.
+            system: Include calls that only watch or control the server. They have `system: true`.
         """
         async with aclosing(
-            watch_runs(self._hub.runs, ctx.principal, ctx.run_id, interval_s)
+            watch_runs(self._hub.runs, ctx.principal, ctx.run_id, interval_s, system=system)
         ) as changes:
             async for event in changes:
                 yield event
@@ -191,6 +201,34 @@ class PlexusActivation(HistoryMethods, Activation):
             after: Number of the last item that you have.
         """
         return self._hub.runs.find(run, principal), after
+
+    @method(
+        title="Read items of a run",
+        listed=False,
+        read_only=True,
+        open_world=False,
+        scope=READ,
+        control=True,
+    )
+    async def items(
+        self,
+        run: int,
+        after: Annotated[int, Ge(0)] = 0,
+        limit: Annotated[int, Ge(1), Le(MAX_ITEMS)] = 2000,
+        *,
+        ctx: Context,
+    ) -> dict[str, Any]:
+        """Return a range of the items of one of your runs, without waiting for new ones.
+
+        The result has `items`, each with `seq`, `time_ms` and `event`, and `last_seq` and `ended`
+        of the run. It has at most 1 MiB of events, but at least one item if there is one.
+
+        Args:
+            run: Number of the run.
+            after: Number of the last item that you have.
+            limit: Maximum number of items, 1 to 10000.
+        """
+        return await read_range(await self._hub.runs.fetch(run, ctx.principal), after, limit)
 
     @method(
         title="Stop a run",
@@ -221,7 +259,7 @@ class PlexusActivation(HistoryMethods, Activation):
             answer: A value that matches the schema of the question, or null to decline.
         """
         found = await self._hub.fetch_run_to_control(run, ctx.principal)
-        await found.respond(request, answer)
+        await found.respond(request, answer, ctx.client)
         return True
 
     # The next two are requests of other processes, whose clients follow a run of this one.
@@ -259,6 +297,8 @@ class PlexusActivation(HistoryMethods, Activation):
     @method(title="End a subscription", listed=False, scope=READ, control=True)
     async def unsubscribe(self, subscription: int) -> bool:
         """End a subscription of this connection, and its run if this connection started it.
+
+        A run that was started with `_on_disconnect: "keep"` continues.
 
         Args:
             subscription: Number of the subscription, from the response to the call.
@@ -421,15 +461,17 @@ async def refresh_runs(runs: Runs) -> None:
 
 
 async def watch_runs(
-    runs: Runs, principal: Principal, own: int, interval_s: float
+    runs: Runs, principal: Principal, own: int, interval_s: float, *, system: bool = False
 ) -> AsyncGenerator[RunsChanged, None]:
     """Yield all runs of a principal except this one, then every change, without an end.
 
     The list is compared when a run starts or ends, when the run store has changes, and, while runs
-    of this process make progress, at every interval. Otherwise this only waits.
+    of this process make progress, at every interval. Otherwise this only waits. Only runs that have
+    changed are described: there may be thousands.
     """
     interval_s = min(max(interval_s, MIN_INTERVAL_S), MAX_INTERVAL_S)
-    known: dict[int, dict[str, Any]] = {}
+    shown = ("work", "control") if system else ("work",)
+    known: dict[int, tuple[object, ...]] = {}
     first = True
     woken = asyncio.Event()
     with ExitStack() as listeners:
@@ -440,8 +482,13 @@ async def watch_runs(
             await refresh_runs(runs)
         while True:
             woken.clear()
-            listed = {run.id: run.describe() for run in runs.list_for(principal) if run.id != own}
-            changed = [run for number, run in listed.items() if known.get(number) != run]
+            found = runs.list_for(principal, system=system)
+            listed = {run.id: run.fingerprint() for run in found if run.id != own}
+            changed = [
+                run.describe()
+                for run in found
+                if run.id != own and known.get(run.id) != listed[run.id]
+            ]
             gone = [number for number in known if number not in listed]
             known = listed
             if first or changed or gone:
@@ -451,7 +498,7 @@ async def watch_runs(
             first = False
             await asyncio.sleep(interval_s)
             # A standing watch makes progress only when one of the others does.
-            if all(run.purpose == "watch" for run in runs.running()):
+            if not any(run.purpose in shown for run in runs.running()):
                 await woken.wait()
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -18,17 +19,19 @@ from annotated_types import Ge, Le, MaxLen
 from plexus.activation import method
 from plexus.context import Context
 from plexus.errors import Denied, InvalidParams, Unsupported
-from plexus.events import Event
+from plexus.events import Event, outcome_of
 from plexus.principal import READ, Principal
 from plexus.registry.lazy import resolve
 from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
+from plexus.runtime.log import wall_ms
+from plexus.runtime.run import Run
 from plexus.runtime.runs import unknown_run
 
 if TYPE_CHECKING:  # only a process that reads the run store imports it
     from plexus.runtime.stored_run import RunQuery, RunRecord, StoredRuns
 
-__all__ = ("HistoryMethods", "RunsFound", "parse_time")
+__all__ = ("HistoryMethods", "RunsFound", "parse_time", "recorded_arguments")
 
 #: Seconds of the units of a duration.
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -90,6 +93,9 @@ class HistoryMethods:
         before: int | None = None,
         limit: Annotated[int, Ge(1), Le(1000)] = 50,
         all_projects: bool = False,
+        parent: int | None = None,
+        client: str | None = None,
+        agent_session: str | None = None,
         *,
         ctx: Context,
     ) -> list[dict[str, Any]]:
@@ -104,9 +110,13 @@ class HistoryMethods:
             before: Only runs older than this one.
             limit: Maximum number of runs, 1 to 1000.
             all_projects: Include other project folders.
+            parent: Only runs that this run has called.
+            client: Part of the client's name, such as "claude".
+            agent_session: Only runs of this agent session.
         """
         stored = self._stored()
         query = _query(since, until, method, state, search, before, limit, all_projects)
+        query = query._replace(parent=parent, client=client, agent_session=agent_session)
         if search is None:
             return await stored.query(ctx.principal, query)
         listed = []
@@ -137,6 +147,9 @@ class HistoryMethods:
         before: int | None = None,
         limit: Annotated[int, Ge(1), Le(1000)] = 50,
         all_projects: bool = False,
+        parent: int | None = None,
+        client: str | None = None,
+        agent_session: str | None = None,
         *,
         ctx: Context,
     ) -> AsyncIterator[RunsFound]:
@@ -154,18 +167,38 @@ class HistoryMethods:
             before: Only runs that are older than this one.
             limit: Maximum number of runs, 1 to 1000.
             all_projects: Include the runs of other project folders.
+            parent: Only runs that this run has called.
+            client: Only runs of clients whose name contains this text.
+            agent_session: Only runs of this session of an agent.
         """
         stored = self._stored()
         query = _query(since, until, method, state, search, before, limit, all_projects)
+        query = query._replace(parent=parent, client=client, agent_session=agent_session)
         async with aclosing(stored.search(ctx.principal, query)) as parts:
             async for found in parts:
                 yield RunsFound([record.describe() for record in found.runs], found.stopped_at)
+
+    @method(title="Get run counts", listed=False, read_only=True, open_world=False, control=True)
+    async def run_counts(self, since: str | None = None, *, ctx: Context) -> dict[str, int]:
+        """Count your runs of this project: `running`, `asking`, `failed` and `total`.
+
+        Runs that are not recorded are counted as long as they are in memory.
+
+        Args:
+            since: Earliest start, as in `plexus.history`; all runs without it.
+        """
+        since_ms = 0 if since is None else parse_time(since)
+        runs = self._hub.runs
+        if runs.stored is not None and runs.is_recorded:
+            return await runs.stored.counts(ctx.principal, since_ms)
+        return _counts(runs.list_for(ctx.principal, system=False), since_ms)
 
     @method(title="Describe a run", read_only=True, open_world=False, control=True)
     async def inspect(self, run: int, *, ctx: Context) -> dict[str, Any]:
         """Return everything that is known about one of your runs, except its output.
 
-        The arguments are as recorded, without secrets.
+        The arguments are as recorded, without secrets. `watchers` are the clients of this process
+        that follow the run now.
 
         Args:
             run: Number of the run.
@@ -173,10 +206,11 @@ class HistoryMethods:
         stored = self._hub.runs.stored
         record = None if stored is None else await stored.details(run)
         if record is None:
-            return (await self._hub.runs.fetch(run, ctx.principal)).describe()
+            known = await self._hub.runs.fetch(run, ctx.principal)
+            return known.describe() | _watchers(known)
         if record.principal != ctx.principal.name:
             raise unknown_run(run)
-        return _details(record)
+        return _details(record) | _watchers(self._hub.runs.peek(run, ctx.principal))
 
     @method(title="Keep a run", idempotent=True, open_world=False, scope=READ, control=True)
     async def pin(self, run: int, pinned: bool = True, *, ctx: Context) -> bool:
@@ -269,19 +303,37 @@ def _query(
     return query
 
 
-def _arguments(record: RunRecord) -> Any:
-    """Return the recorded arguments; None if they are not recorded."""
-    if not record.arguments:
+def _counts(runs: Sequence[Run], since_ms: int) -> dict[str, int]:
+    """Count runs in memory that started since a time, as the run store does."""
+    states = Counter(run.state for run in runs if wall_ms(run.started_at) >= since_ms)
+    failed = sum(
+        run.terminal is not None
+        and outcome_of(run.terminal)["outcome"] == "failed"
+        and wall_ms(run.started_at) >= since_ms
+        for run in runs
+    )
+    running = states["running"] + states["cancelling"]
+    asking = states["asking"]
+    return {"running": running, "asking": asking, "failed": failed, "total": states.total()}
+
+
+def recorded_arguments(text: str) -> Any:
+    """Return arguments that are recorded as JSON; None if they are not recorded."""
+    if not text:
         return None
     try:
-        return wire.decode_trusted(record.arguments.encode())
+        return wire.decode_trusted(text.encode())
     except ValueError:
-        return record.arguments
+        return text
+
+
+def _watchers(run: Run | None) -> dict[str, Any]:
+    return {"watchers": sorted(run.watchers.values())} if run is not None and run.watchers else {}
 
 
 def _details(record: RunRecord) -> dict[str, Any]:
     details = record.describe() | {
-        "arguments": _arguments(record),
+        "arguments": recorded_arguments(record.arguments),
         "principal": record.principal,
         "scope": record.scope,
         "recorded": record.recorded,

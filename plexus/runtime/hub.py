@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final
 
 from plexus.activation import Activation, PromptInfo, ResourceInfo
+from plexus.caller_connection import CallerConnection
 from plexus.caller_environment import CallerEnvironment
 from plexus.context import Context, RestartedContext, Stores
 from plexus.errors import (
@@ -37,6 +38,7 @@ from plexus.registry.activation_tree import (
     warn_undescribed,
 )
 from plexus.registry.catalogue import Prompts, Resources
+from plexus.registry.lazy import resolve
 from plexus.registry.selection import ALL, OFF, Selection
 from plexus.registry.signature import MethodSpec
 from plexus.registry.validation import nearest
@@ -51,6 +53,9 @@ from plexus.runtime.threads import WorkerThreads
 from plexus.text import shorten
 from plexus.version import __version__
 
+if TYPE_CHECKING:  # imported by the processes that measure their load
+    from plexus.runtime.load_history import LoadHistory
+
 __all__ = ("Plexus",)
 
 logger = logging.getLogger("plexus.runtime.hub")
@@ -59,6 +64,7 @@ logger = logging.getLogger("plexus.runtime.hub")
 STOPPING = "the server is stopping"
 #: Maximum number of scope sets for which the schema is cached. Tokens may have any scopes.
 MAX_SCHEMAS = 64
+LOAD_HISTORY: Final = "plexus.runtime.load_history:LoadHistory"
 
 
 class Plexus:
@@ -96,6 +102,10 @@ class Plexus:
         self._retired: list[Node] = []
         #: Reasons why namespaces are switched off.
         self.switched_off: dict[str, str] = {}
+        #: Reasons why plugins were not loaded, by their files or names.
+        self.skipped: dict[str, str] = {}
+        #: Returns what the program reports about its server: address, process, run store.
+        self.describe_server: Callable[[], dict[str, Any]] = dict
         self._methods: dict[str, MethodSpec] = {}
         self._legacy: dict[str, str] = {}
         #: The scopes of all methods.
@@ -113,6 +123,12 @@ class Plexus:
     def page_url(self) -> str | None:
         """URL of a page that shows the runs of this hub; None without one."""
         return self.find_page()
+
+    @cached_property
+    def load_history(self) -> LoadHistory:
+        """The load of this process over time; created at its first use."""
+        history: LoadHistory = resolve(LOAD_HISTORY)(self.runs)
+        return history
 
     # --- activations --------------------------------------------------------------------------
 
@@ -306,13 +322,15 @@ class Plexus:
         trace: Mapping[str, str] | None = None,
         client: str | None = None,
         caller: CallerEnvironment | None = None,
+        connection: CallerConnection | None = None,
     ) -> Call:
         """Start a run, or find an existing one; raises before any effect.
 
         `method` is a name or a resolved method; `parent` is the call that makes this one;
         `question_kinds` are those that the caller can answer, None for all; `trace` is the trace
         context that it sent; `client` is its name and version; `caller` is its environment, None
-        for that of the server. A call that another call makes has the environment of that one.
+        for that of the server; `connection` is the one that it came from, if its end is known. A
+        call that another call makes has the client and the environment of that one.
 
         Raises NotLoaded if the call follows a run that must be loaded from the run store first: see
         `call_loaded`.
@@ -325,25 +343,35 @@ class Plexus:
             spec = method
         if principal.scopes is not None:
             self.check_scope(spec, principal)
-        arguments, key, after = read_arguments(spec, params, self.limits.errors_listed)
+        arguments, options = read_arguments(spec, params, self.limits.errors_listed)
         if spec.principal_name is not None:
             arguments[spec.principal_name] = principal
         if spec.kind == "follow":
             run, after = spec.function(**arguments)
             return Call(run, after, False, False)
+        key = options.key
         if key is not None:
             existing = self.runs.find_by_key(principal, key, spec.name)
             if existing is not None:
                 existing.question_kinds = question_kinds  # another client may have resumed the run
-                return Call(existing, after, True, False)
-            if after:  # the run was evicted; resuming must not run it again
+                existing.on_disconnect = options.on_disconnect or existing.on_disconnect
+                return Call(existing, options.after, True, False)
+            if options.after:  # the run was evicted; resuming must not run it again
                 raise NotFound(f"No run has the key {key!r}. Omit _after to start one.")
         deadline_s = self.limits.run_s if spec.deadline_s == "default" else spec.deadline_s
         parent_id = None if parent is None else parent.run_id
-        run = self.runs.start(spec.name, principal, parent_id, deadline_s, key, spec.purpose)
+        purpose = spec.purpose
+        if options.lookup and purpose == "work" and spec.hints.read_only:
+            purpose = "control"
+        run = self.runs.start(spec.name, principal, parent_id, deadline_s, key, purpose)
         run.question_kinds = question_kinds
+        if parent is not None:
+            client, caller = parent.client, parent.caller
         run.client = client
-        run.caller = caller if parent is None else parent.caller
+        run.caller = caller
+        run.connection = connection
+        run.on_disconnect = options.on_disconnect
+        run.agent_session = self.runs.agent_session if caller is None else caller.agent_session
         if self.runs.is_observed:
             self.runs.notify_started(run, arguments, trace)
         if spec.context_name is not None:
@@ -401,7 +429,7 @@ class Plexus:
                 'restart="from_checkpoint".'
             )
         self.check_scope(spec, principal)
-        valid, _, _ = read_arguments(spec, arguments, self.limits.errors_listed)
+        valid, _ = read_arguments(spec, arguments, self.limits.errors_listed)
         if spec.principal_name is not None:
             valid[spec.principal_name] = principal
         deadline_s = self.limits.run_s if spec.deadline_s == "default" else spec.deadline_s

@@ -302,7 +302,8 @@ def _stopped(run: LocalRun) -> Terminal:
 
 
 def _defect(run: LocalRun, error: BaseException) -> Terminal:
-    internal = Internal.report(f"run {run.id} of {run.method}", error)
+    subject = f"run {run.id} of {run.method}"
+    internal = Internal.report(subject, error, shows_text=run.shows_defects)
     return ErrorEvent(internal.code, internal.message, internal.data)
 
 

@@ -7,19 +7,30 @@ feed of all runs, for components that show all questions in one place.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from plexus.errors import NotFound, PlexusError
-from plexus.events import QuestionAsked
+from plexus.events import QuestionAnswered, QuestionAsked
 from plexus.questions import Question
+from plexus.rpc import wire
+from plexus.text import shorten
 
 if TYPE_CHECKING:  # imported for annotations only: run imports this module
     from plexus.runtime.run import Run
 
-__all__ = ("OpenQuestion", "OpenQuestions", "QuestionChanged", "Questions")
+__all__ = ("OpenQuestion", "OpenQuestions", "QuestionChanged", "Questions", "answered_event")
+
+#: Maximum size of the answer in an event, and maximum characters of a text that is shortened.
+ANSWER_BYTES: Final = 4096
+ANSWER_CHARS: Final = 1000
+#: What the schema or the words of a question contain if its answer may be a secret. An answer that
+#: is omitted without need costs less than a password in the history.
+SECRET_SCHEMA: Final = (b'"writeOnly":true', b'"format":"password"')
+SECRET_WORDS: Final = r"(?i)pass ?-?(word|phrase|code)|secret|token|credential|api.?key|\bpin\b"
 
 #: Receives the run, the number of its question, and whether the question is open now.
 QuestionChanged: TypeAlias = Callable[["Run", str, bool], None]
@@ -121,7 +132,8 @@ class Questions:
 
     def __init__(self) -> None:
         self._on_change: list[QuestionChanged] = []
-        #: Open questions that are not asked of the caller of their run, by run and number.
+        #: Open questions that are not asked of the caller of their run, by run and request id. The
+        #: request ids of all other questions are decimal numbers.
         self.separate: dict[tuple[int, str], OpenQuestion] = {}
 
     def find(self, run: Run, request: str) -> OpenQuestion | None:
@@ -135,6 +147,16 @@ class Questions:
         """Return the numbers of the open questions of a run."""
         return [*(run.questions or ()), *(key[1] for key in self.separate if key[0] == run.id)]
 
+    def open_separate(self, run: Run, request: str, asked: OpenQuestion) -> None:
+        """Open a question that is not asked of the caller of its run."""
+        self.separate[run.id, request] = asked
+        self.notify(run, request, True)
+
+    def close_separate(self, run: Run, request: str) -> None:
+        """Close such a question, if it is open."""
+        if self.separate.pop((run.id, request), None) is not None:
+            self.notify(run, request, False)
+
     def on_change(self, listener: QuestionChanged) -> Callable[[], None]:
         """Subscribe to all changes. Returns a function that unsubscribes.
 
@@ -147,3 +169,27 @@ class Questions:
         """Notify the listeners that a question has opened or closed."""
         for listener in self._on_change.copy():
             listener(run, request, is_open)
+
+
+def answered_event(
+    asked: QuestionAsked, outcome: Any, answer: Any, by: str | None
+) -> QuestionAnswered:
+    """Return the event that records how a question was closed.
+
+    `outcome` is what its method receives: the answer, or None or an error if it was declined.
+    """
+    if outcome is None or isinstance(outcome, PlexusError):
+        return QuestionAnswered(asked.request, "declined", None, by)
+    return QuestionAnswered(asked.request, "answered", _shown_answer(asked, answer), by)
+
+
+def _shown_answer(asked: QuestionAsked, answer: Any) -> Any:
+    """Return the answer within its limit; None if it may be a secret or cannot be shortened."""
+    schema = wire.encode(asked.schema)
+    words = " ".join((asked.message, *asked.schema.get("properties", ())))
+    if any(mark in schema for mark in SECRET_SCHEMA) or re.search(SECRET_WORDS, words):
+        # Yes and no are never secrets, whatever the question is about.
+        return answer if isinstance(answer, bool) else None
+    if isinstance(answer, str):
+        return shorten(answer, ANSWER_CHARS)
+    return answer if len(wire.encode(answer)) <= ANSWER_BYTES else None

@@ -17,9 +17,18 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Protocol
 
+from plexus.activation import OnDisconnect
+from plexus.caller_connection import CallerConnection
 from plexus.caller_environment import CallerEnvironment
 from plexus.errors import NotFound, PlexusError
-from plexus.events import Cancelled, ErrorEvent, Event, Terminal, outcome_of
+from plexus.events import (
+    Cancelled,
+    ErrorEvent,
+    Event,
+    QuestionAnswered,
+    Terminal,
+    outcome_of,
+)
 from plexus.limits import Limits
 from plexus.principal import Principal
 from plexus.questions import Question
@@ -34,7 +43,12 @@ from plexus.runtime.log import (
     read_dropped,
     wall_ms,
 )
-from plexus.runtime.question_feed import OpenQuestion, OpenQuestions, QuestionChanged
+from plexus.runtime.question_feed import (
+    OpenQuestion,
+    OpenQuestions,
+    QuestionChanged,
+    answered_event,
+)
 
 __all__ = ("LocalRun", "Run", "RunRecorder")
 
@@ -43,6 +57,7 @@ class Run(ABC):
     """A call, in this process or another."""
 
     __slots__ = (
+        "agent_session",
         "cancel_reason",
         "client",
         "ended_at",
@@ -62,6 +77,7 @@ class Run(ABC):
         "started_at",
         "summary",
         "terminal",
+        "watchers",
     )
 
     def __init__(
@@ -87,6 +103,8 @@ class Run(ABC):
         self.question_kinds: frozenset[str] | None = None
         #: The name and version of the client that started it, if they are known.
         self.client: str | None = None
+        #: The session of the agent that its caller belongs to; empty if it is unknown.
+        self.agent_session = ""
         #: One line about its arguments; None until it is recorded.
         self.summary: str | None = None
         #: The caller's idempotency key for this run.
@@ -95,6 +113,8 @@ class Run(ABC):
         self.retention_s: float | None = None
         self.terminal: Terminal | None = None
         self.ended_at: float | None = None
+        #: The clients that follow it without owning it, by their readers; None before the first.
+        self.watchers: dict[Reader, str] | None = None
         #: Why it is being cancelled, and after how many seconds if it timed out.
         self.cancel_reason: str | None = None
         self.expired_after: float | None = None
@@ -117,6 +137,11 @@ class Run(ABC):
         `methods` are those that are registered here.
         """
 
+    @property
+    def last_seq(self) -> int:
+        """Number of its newest item; 0 before the first."""
+        return self.log.last
+
     def describe(self) -> dict[str, Any]:
         """Return its entry in `plexus.runs`."""
         described: dict[str, Any] = {
@@ -132,11 +157,19 @@ class Run(ABC):
             described["summary"] = self.summary
         if self.client is not None:
             described["client"] = self.client
+        if self.agent_session:
+            described["agent_session"] = self.agent_session
+        if self.purpose != "work":
+            described["system"] = True
         if self.ended_at is not None:
             described["duration_ms"] = round((self.ended_at - self.started_at) * 1000, 3)
         if self.terminal is not None:
             described |= outcome_of(self.terminal)
         return described
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """Return a value that differs whenever `describe` does, and takes less time."""
+        return self.state, self.log.last, self.summary
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -151,9 +184,17 @@ class Run(ABC):
         """Return whether this reader is the owner, which applies backpressure."""
         return self.log.owner is reader
 
+    def watch(self, reader: Reader, client: str) -> None:
+        """Note which client follows the run with this reader, until the reader leaves."""
+        if self.watchers is None:
+            self.watchers = {}
+        self.watchers[reader] = client
+
     def leave(self, reader: Reader) -> None:
         """Remove a reader permanently."""
         self.log.leave(reader)
+        if self.watchers:
+            self.watchers.pop(reader, None)
 
     def detach(self, reader: Reader, within_s: float | None = None) -> None:
         """Stop waking a reader whose caller disconnected and may reconnect.
@@ -162,6 +203,8 @@ class Run(ABC):
         """
         self.log.stop_waiting(reader)
         reader.stop_loading()
+        if self.watchers:
+            self.watchers.pop(reader, None)
         if self.log.owner is reader and self.terminal is None:
             limit_s = self.log.limits.orphan_s if within_s is None else within_s
             self.orphan_deadline = time.monotonic() + limit_s
@@ -234,18 +277,18 @@ class Run(ABC):
     # --- questions ----------------------------------------------------------------------------
 
     @abstractmethod
-    async def respond(self, request: str, answer: Any) -> None:
+    async def respond(self, request: str, answer: Any, by: str | None = None) -> None:
         """Answer a question and wait until the answer has arrived; raises what `answer` raises."""
 
     @abstractmethod
-    def answer(self, request: str, answer: Any) -> None:
-        """Answer a question.
+    def answer(self, request: str, answer: Any, by: str | None = None) -> None:
+        """Answer a question. `by` is the client that answers, for the record.
 
         Raises NotFound, or InvalidParams, which leaves the question open.
         """
 
     @abstractmethod
-    def refuse(self, request: str, error: PlexusError) -> None:
+    def refuse(self, request: str, error: PlexusError, by: str | None = None) -> None:
         """Raise an error in the method that asked, instead of an answer. Raises NotFound."""
 
     def forget_question(self, request: str) -> None:
@@ -263,6 +306,18 @@ class Run(ABC):
 class RunRecorder(Protocol):
     """The durable record of local runs, as a program provides it."""
 
+    def on_start(self, run: LocalRun, arguments: Mapping[str, Any]) -> None:
+        """Record a run that starts with these arguments."""
+
+    def on_end(self, run: LocalRun) -> None:
+        """Record that a run has ended; it may have started before the recorder was set."""
+
+    def describe(self, run: LocalRun) -> tuple[str, str]:
+        """Return the arguments of a run in progress as recorded JSON, and their summary.
+
+        Both are empty if they are not recorded.
+        """
+
     async def checkpoint(self, run: LocalRun, value: bytes) -> None:
         """Store a checkpoint as JSON; return when it is durable.
 
@@ -278,10 +333,13 @@ class LocalRun(Run):
         "caller",
         "cancel_deadline",
         "checkpoint",
+        "connection",
         "deadline",
         "epoch",
         "is_moving",
+        "on_disconnect",
         "recorder",
+        "shows_defects",
         "task",
     )
 
@@ -304,6 +362,8 @@ class LocalRun(Run):
         self.cancel_deadline: float | None = None
         #: The environment of its caller; None for that of the server.
         self.caller: CallerEnvironment | None = None
+        #: The connection of its caller; None if its end is not known.
+        self.connection: CallerConnection | None = None
         #: The task that steps this run at the moment; set by the pump.
         self.task: asyncio.Task[None] | None = None
         #: Where it is recorded; None if it is not.
@@ -312,6 +372,10 @@ class LocalRun(Run):
         self.checkpoint: bytes | None = None
         #: How often it was restarted after its process was lost.
         self.epoch = 0
+        #: Whether it continues if its caller disconnects; None if its method or the server decides.
+        self.on_disconnect: OnDisconnect | None = None
+        #: Whether its error has the text of an unexpected exception.
+        self.shows_defects = False
         #: Whether it is stopped here because another process continues it.
         self.is_moving = False
 
@@ -420,17 +484,25 @@ class LocalRun(Run):
             self.questions = OpenQuestions(self)
         return self.questions.ask(question, timeout_s, key, notify, self.append)
 
-    async def respond(self, request: str, answer: Any) -> None:
-        self.answer(request, answer)
+    async def respond(self, request: str, answer: Any, by: str | None = None) -> None:
+        self.answer(request, answer, by)
 
-    def answer(self, request: str, answer: Any) -> None:
+    def answer(self, request: str, answer: Any, by: str | None = None) -> None:
         question = self.open_question(request).question
-        self._set_answer(request, None if answer is None else question.read(answer))
+        outcome = None if answer is None else question.read(answer)
+        self._set_answer(request, outcome, answer, by)
 
-    def refuse(self, request: str, error: PlexusError) -> None:
-        self._set_answer(request, error)
+    def refuse(self, request: str, error: PlexusError, by: str | None = None) -> None:
+        self._set_answer(request, error, None, by)
 
-    def _set_answer(self, request: str, outcome: Any) -> None:
-        self.open_question(request)
+    def _set_answer(self, request: str, outcome: Any, answer: Any, by: str | None) -> None:
+        asked = self.open_question(request).event
         assert self.questions is not None, "the question is open"
+        self.append(answered_event(asked, outcome, answer, by))
         self.questions.set_answer(request, outcome)
+
+    def expire_question(self, request: str) -> None:
+        """Close a question whose time has run out, if it is open."""
+        if self.questions and request in self.questions:
+            self.append(QuestionAnswered(request, "expired"))
+            self.questions.close(request)

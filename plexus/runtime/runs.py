@@ -27,11 +27,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from plexus.caller_environment import agent_session_of
 from plexus.errors import Busy, InvalidParams, NotFound, PlexusError
 from plexus.limits import Limits
 from plexus.principal import Principal
 from plexus.registry.signature import Purpose
-from plexus.runtime.run import LocalRun, Run
+from plexus.runtime.run import LocalRun, Run, RunRecorder
 from plexus.runtime.shares import FairCache, FairPool
 
 if TYPE_CHECKING:  # only a process that reads the run store imports it
@@ -111,13 +112,24 @@ class Runs:
         #: The timer of the next check, if it has the longer interval.
         self._slow_timer: asyncio.TimerHandle | None = None
         self._ended: dict[str, int] = {"complete": 0, "error": 0, "cancelled": 0}
+        #: Items of the runs that have ended.
+        self._ended_items = 0
         self._abandoned = 0
+        #: The session of the agent that started this process; empty if it is unknown.
+        self.agent_session = agent_session_of(os.environ)
+        #: Whether the local operator gets the text of an unexpected exception. Only a program whose
+        #: clients are the operator's own sets it.
+        self.shows_defects = False
+        #: Whether every other client gets it too. Only a server for development sets it.
+        self.shows_defects_to_all = False
         #: Waiters until no run is in progress.
         self._idle: set[asyncio.Event] = set()
         #: The runs of other processes and of the past; None without a run store.
         self.stored: StoredRuns | None = None
+        #: Records all runs; None without a run store.
+        self._recorder: RunRecorder | None = None
         self._on_start: list[RunStarted] = []
-        #: Whether a listener for started runs exists.
+        #: Whether a recorder or a listener for started runs exists.
         self.is_observed = False
         self._on_end: list[RunEnded] = []
         self._on_refused: list[CallRefused] = []
@@ -152,6 +164,9 @@ class Runs:
         run = LocalRun(
             run_id, method, principal, self.limits, self._on_run_end, parent, deadline_s, purpose
         )
+        run.shows_defects = self.shows_defects_to_all or (
+            self.shows_defects and principal.is_operator
+        )
         self._running[run_id] = run
         if key is not None:
             run.key = key
@@ -185,6 +200,11 @@ class Runs:
         if run is None:
             raise unknown_run(run_id)
         return run
+
+    def peek(self, run_id: int, principal: Principal) -> Run | None:
+        """Return the run with this number if it is in memory."""
+        run = self._find_local(run_id, principal)
+        return run if run is not None or self.stored is None else self.stored.find(run_id)
 
     async def fetch(self, run_id: int, principal: Principal) -> Run:
         """Return the run with this number, from memory or from the run store.
@@ -242,8 +262,10 @@ class Runs:
     def forget(self, run_ids: Iterable[int]) -> None:
         """Forget ended runs that were deleted from the run store."""
         for run_id in run_ids:
-            self._finished.discard(run_id)
-            self._finished_control.discard(run_id)
+            run = self._finished.get(run_id) or self._finished_control.get(run_id)
+            if run is not None:
+                self._forget_ended(run)
+                continue
             kept = self._kept.get(run_id)
             if kept is not None and kept[0].terminal is not None:
                 del self._kept[run_id]
@@ -263,17 +285,29 @@ class Runs:
             kept = {run.id: run for run in others} | kept
         return list(kept.values())
 
-    def list_for(self, principal: Principal) -> list[Run]:
-        """Return this principal's runs, including those of other processes, newest first."""
+    def list_for(self, principal: Principal, *, system: bool = True) -> list[Run]:
+        """Return this principal's runs, including those of other processes, newest first.
+
+        Without `system`, watches and control calls are left out.
+        """
         self._evict_expired(time.monotonic())
-        mine: list[Run] = [run for run in self._running.values() if run.principal == principal]
-        mine += self._finished.of(principal.name) + self._finished_control.of(principal.name)
+        mine: list[Run] = [
+            run
+            for run in self._running.values()
+            if run.principal == principal and (system or run.purpose == "work")
+        ]
+        mine += self._finished.of(principal.name)
+        if system:
+            mine += self._finished_control.of(principal.name)
         if self.stored is not None:
             mine += self._only_stored(self.stored, principal, {run.id for run in mine})
         return sorted(mine, key=lambda run: run.started_at, reverse=True)
 
     def forget_moved(self, run: LocalRun) -> None:
         """Forget a run that has ended here and continues in another process."""
+        self._forget_ended(run)
+
+    def _forget_ended(self, run: LocalRun) -> None:
         self._finished.discard(run.id)
         self._finished_control.discard(run.id)
         if run.key is not None and self._by_key.get((run.principal, run.key)) is run:
@@ -301,9 +335,19 @@ class Runs:
         return [run for run in stored.all() if run.principal == principal and run.id not in local]
 
     def counts(self) -> dict[str, int]:
-        """Return the number of runs in each state, and of those that ended since the start."""
-        in_progress = Counter(run.state for run in self._running.values())
+        """Return the number of runs in each state, and of those that ended since the start.
+
+        Watches and control calls are not counted, as they are not listed as runs.
+        """
+        working = (run for run in self._running.values() if run.purpose == "work")
+        in_progress = Counter(run.state for run in working)
         return dict(sorted(in_progress.items())) | self._ended | {"abandoned": self._abandoned}
+
+    def count_work(self) -> tuple[int, int, int]:
+        """Return how many runs are in progress, have started so far, and their items so far."""
+        working = [run for run in self._running.values() if run.purpose == "work"]
+        items = self._ended_items + sum(run.log.last for run in working)
+        return len(working), sum(self._ended.values()) + len(working), items
 
     def cancel_all(self, reason: str) -> None:
         """Cancel every run."""
@@ -348,9 +392,26 @@ class Runs:
 
         def remove() -> None:
             self._on_start.remove(listener)
-            self.is_observed = bool(self._on_start)
+            self.is_observed = bool(self._on_start) or self._recorder is not None
 
         return remove
+
+    def record_with(self, recorder: RunRecorder | None) -> None:
+        """Record all runs that start from now on with this recorder, or none."""
+        self._recorder = recorder
+        self.is_observed = bool(self._on_start) or recorder is not None
+
+    def describe_call(self, run: LocalRun) -> tuple[str, str]:
+        """Return the arguments of a run in progress as recorded JSON, and their summary.
+
+        Both are empty if they are not recorded.
+        """
+        return ("", "") if self._recorder is None else self._recorder.describe(run)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether runs are recorded."""
+        return self._recorder is not None
 
     def on_end(self, listener: RunEnded) -> Callable[[], None]:
         """Subscribe to ended runs. Returns a function that unsubscribes."""
@@ -363,10 +424,17 @@ class Runs:
         return partial(self._on_refused.remove, listener)
 
     def notify_started(
-        self, run: Run, arguments: Mapping[str, Any], trace: Mapping[str, str] | None
+        self, run: LocalRun, arguments: Mapping[str, Any], trace: Mapping[str, str] | None
     ) -> None:
-        """Notify the listeners that this run starts with these arguments."""
-        self._notify(self._on_start, run, arguments, trace)
+        """Notify the recorder and the listeners that this run starts with these arguments."""
+        # Called directly, because every run has a recorder and few have listeners.
+        if self._recorder is not None:
+            try:
+                self._recorder.on_start(run, arguments)
+            except Exception:  # recording must not affect the run
+                logger.exception("run %d is not recorded", run.id)
+        if self._on_start:
+            self._notify(self._on_start, run, arguments, trace)
 
     def notify_refused(self, method: str, principal: Principal, error: PlexusError) -> None:
         """Notify the listeners that a call of this method was refused."""
@@ -388,13 +456,21 @@ class Runs:
         if run.parent is None:
             self._pools[run.purpose].release(name)
         assert run.terminal is not None, "a run that has ended has a terminal"
-        self._ended[run.terminal.type] += 1
-        finished = self._finished if run.purpose == "work" else self._finished_control
+        finished = self._finished_control
+        if run.purpose == "work":
+            self._ended[run.terminal.type] += 1
+            self._ended_items += run.log.last
+            finished = self._finished
         forget = None if run.key is None else self._forget_key
         finished.add(run.id, name, run, run.log.size, forget)
         if self._idle and not self._running:
             for idle in self._idle:
                 idle.set()
+        if self._recorder is not None:
+            try:
+                self._recorder.on_end(run)
+            except Exception:  # recording must not affect the run
+                logger.exception("the end of run %d is not recorded", run.id)
         if self._on_end:
             self._notify(self._on_end, run)
 

@@ -27,7 +27,7 @@ from plexus.questions import Question
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
 from plexus.runtime.log import WALL_OFFSET, Batch, DroppedItems, Reader, RunLog, StoredItems
-from plexus.runtime.question_feed import OpenQuestion, OpenQuestions, QuestionChanged
+from plexus.runtime.question_feed import OpenQuestion, OpenQuestions, Questions
 from plexus.runtime.run import Run
 
 __all__ = (
@@ -129,6 +129,12 @@ class RunQuery(NamedTuple):
     #: Only runs before this one, the last of the previous page.
     before: int | None = None
     limit: int = 50
+    #: Only runs that this run has called.
+    parent: int | None = None
+    #: Only runs of clients whose name contains this text, in upper or lower case.
+    client: str | None = None
+    #: Only runs of this session of an agent.
+    agent_session: str | None = None
 
 
 class FoundRuns(NamedTuple):
@@ -148,8 +154,13 @@ class RunSource(DroppedItems, Protocol):
     def unfollow(self, run: StoredRun) -> None:
         """Stop updating this run."""
 
-    async def request(self, run: int, method: str, params: dict[str, Any]) -> Any:
-        """Call a method about this run in the process that executes it. Raises PlexusError."""
+    async def request(
+        self, run: int, method: str, params: dict[str, Any], client: str | None = None
+    ) -> Any:
+        """Call a method about this run in the process that executes it, for a client.
+
+        Raises PlexusError.
+        """
 
 
 class StoredRuns(Protocol):
@@ -198,6 +209,12 @@ class StoredRuns(Protocol):
 
     def search(self, principal: Principal, query: RunQuery) -> AsyncGenerator[FoundRuns, None]:
         """Yield the runs of a query with a text as they are found. Raises PlexusError."""
+
+    async def counts(self, principal: Principal, since_ms: int) -> dict[str, int]:
+        """Count this principal's runs of the project that started since a time.
+
+        Returns the numbers `running`, `asking`, `failed` and `total`. Raises PlexusError.
+        """
 
     async def details(self, run_id: int) -> RunRecord | None:
         """Return what is recorded about a run, or None. Raises PlexusError."""
@@ -300,7 +317,9 @@ class StoredRun(Run):
     __slots__ = (
         "_answered",
         "_current_until",
+        "_feed",
         "_followers",
+        "_separate",
         "_source",
         "_tasks",
         "is_loaded",
@@ -326,11 +345,17 @@ class StoredRun(Run):
         #: Whether its log has its newest items, not only its metadata.
         self.is_loaded = False
         self.retention_s = record.retention_s
+        self.client = record.client or None
+        self.agent_session = record.agent_session
+        self.summary = record.summary
         self._source = source
         self._followers: set[Reader] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         #: Questions that were answered here, with their epoch: the store may still have them open.
         self._answered: set[tuple[int, str]] = set()
+        #: The open questions that are not asked of its caller, and the feed that has them.
+        self._separate: set[str] = set()
+        self._feed: Questions | None = None
         self._current_until = time.monotonic() + CURRENT_S
 
     # --- identity -----------------------------------------------------------------------------
@@ -356,11 +381,18 @@ class StoredRun(Run):
         """Return the scope of its method, which may not be registered here."""
         return self.record.scope
 
+    @property
+    def last_seq(self) -> int:
+        return max(self.record.last_seq, self.log.last)
+
     def describe(self) -> dict[str, Any]:
         described = self.record.describe()
         described["state"] = self.state
-        described["last_seq"] = max(self.record.last_seq, self.log.last)
+        described["last_seq"] = self.last_seq
         return described
+
+    def fingerprint(self) -> tuple[object, ...]:
+        return self.state, self.log.last, self.record
 
     # --- updates from the store ---------------------------------------------------------------
 
@@ -368,6 +400,7 @@ class StoredRun(Run):
         """Replace the metadata by newer ones."""
         self.record = record
         self.retention_s = record.retention_s
+        self.summary = record.summary
         self._current_until = time.monotonic() + CURRENT_S
         if record.state == "cancelling" and self.cancel_reason is None:
             self.cancel_reason = "cancelled by request"
@@ -405,38 +438,54 @@ class StoredRun(Run):
 
     def _end(self, terminal: Terminal, raw: bytes | None = None) -> None:
         self.finish(terminal, raw)
+        for request in list(self._separate):
+            self._close_separate(request)
         if self.record.ended_ms is not None:
             self.ended_at = self.record.ended_ms / 1000 - WALL_OFFSET
         self._followers.clear()
 
     def set_questions(
-        self, asked: Mapping[str, tuple[QuestionAsked, int]], notify: QuestionChanged
+        self, asked: Mapping[str, tuple[QuestionAsked, int]], feed: Questions
     ) -> None:
         """Open and close questions, so that exactly these are open, except those answered here.
 
-        Each comes with the time when it was asked, in milliseconds since the epoch. `notify` is
-        called for every question that opens now, and when it closes.
+        Each comes with the time when it was asked, in milliseconds since the epoch. `feed` is
+        notified of every question that opens now, and when it closes.
         """
+        self._feed = feed
         epoch = self.record.epoch
         asked = {
             request: each
             for request, each in asked.items()
-            if (epoch, request) not in self._answered
+            if self.terminal is None and (epoch, request) not in self._answered
         }
-        if self.terminal is not None or (not asked and self.questions is None):
-            return
-        if self.questions is None:
-            self.questions = OpenQuestions(self)
-        for request in [each for each in self.questions if each not in asked]:
-            self.questions.close(request)
+        for request in [each for each in self._open_requests if each not in asked]:
+            super().forget_question(request)
+            self._close_separate(request)
         for request, (event, asked_ms) in asked.items():
-            if request in self.questions:
+            if request in self._open_requests:
                 continue
             answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             question: Question[Any] = Question(event.message)
             asked_at = asked_ms / 1000 - WALL_OFFSET
-            self.questions[request] = OpenQuestion(question, answer, event, asked_at, notify)
-            notify(self, request, True)
+            opened = OpenQuestion(question, answer, event, asked_at, feed.notify)
+            if not request.isdecimal():
+                self._separate.add(request)
+                feed.open_separate(self, request, opened)
+                continue
+            if self.questions is None:
+                self.questions = OpenQuestions(self)
+            self.questions[request] = opened
+            feed.notify(self, request, True)
+
+    @property
+    def _open_requests(self) -> set[str]:
+        return {*(self.questions or ()), *self._separate}
+
+    def _close_separate(self, request: str) -> None:
+        if request in self._separate and self._feed is not None:
+            self._separate.remove(request)
+            self._feed.close_separate(self, request)
 
     # --- readers ------------------------------------------------------------------------------
 
@@ -472,11 +521,11 @@ class StoredRun(Run):
 
     # --- requests to its process --------------------------------------------------------------
 
-    async def request(self, method: str, params: dict[str, Any]) -> Any:
-        """Call a method about this run in its process. Raises PlexusError."""
+    async def request(self, method: str, params: dict[str, Any], client: str | None = None) -> Any:
+        """Call a method about this run in its process, for a client. Raises PlexusError."""
         if self.terminal is not None:
             raise NotFound(f"Run {self.id} has ended.")
-        return await self._source.request(self.id, method, params)
+        return await self._source.request(self.id, method, params, client)
 
     async def stop(self, reason: str) -> bool:
         if self.terminal is not None:
@@ -491,33 +540,37 @@ class StoredRun(Run):
         await self.request("plexus.keep", {"run": self.id, "for_s": for_s})
         self.retention_s = for_s
 
-    async def respond(self, request: str, answer: Any) -> None:
+    async def respond(self, request: str, answer: Any, by: str | None = None) -> None:
         params = {"run": self.id, "request": request, "answer": answer}
-        await self.request("plexus.respond", params)
+        await self.request("plexus.respond", params, by)
         self.forget_question(request)
 
     def forget_question(self, request: str) -> None:
         self._answered.add((self.record.epoch, request))
         super().forget_question(request)
+        self._close_separate(request)
 
     def cancel(self, reason: str) -> None:
         self._request_soon("plexus.cancel", {"run": self.id, "reason": reason})
 
-    def answer(self, request: str, answer: Any) -> None:
+    def answer(self, request: str, answer: Any, by: str | None = None) -> None:
         self.open_question(request)
         params = {"run": self.id, "request": request, "answer": answer}
-        self._request_soon("plexus.respond", params)
+        self._request_soon("plexus.respond", params, by)
 
-    def refuse(self, request: str, error: PlexusError) -> None:  # noqa: ARG002
+    def refuse(self, request: str, error: PlexusError, by: str | None = None) -> None:  # noqa: ARG002
         self.open_question(request)
         params = {"run": self.id, "request": request, "answer": None}
-        self._request_soon("plexus.respond", params)
+        self._request_soon("plexus.respond", params, by)
 
-    def _request_soon(self, method: str, params: dict[str, Any]) -> None:
-        task = asyncio.get_running_loop().create_task(self._request_silently(method, params))
+    def _request_soon(self, method: str, params: dict[str, Any], client: str | None = None) -> None:
+        requesting = self._request_silently(method, params, client)
+        task = asyncio.get_running_loop().create_task(requesting)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _request_silently(self, method: str, params: dict[str, Any]) -> None:
+    async def _request_silently(
+        self, method: str, params: dict[str, Any], client: str | None
+    ) -> None:
         with suppress(PlexusError):  # no caller waits for the outcome
-            await self.request(method, params)
+            await self.request(method, params, client)

@@ -10,31 +10,31 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 __all__ = ("run_in_daemon_thread",)
 
+T = TypeVar("T")
 
-async def run_in_daemon_thread(work: Callable[[], None], name: str) -> None:
-    """Run a blocking function. It is abandoned if the caller is cancelled."""
+
+async def run_in_daemon_thread(work: Callable[[], T], name: str) -> T:
+    """Run a blocking function and return its result. It is abandoned if the caller is cancelled."""
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
+    done: asyncio.Future[T] = loop.create_future()
 
-    def settle(error: Exception | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
+    def settle(set_outcome: Callable[[], None]) -> None:
+        if not done.done():
+            set_outcome()
 
     def run() -> None:
-        failure: Exception | None = None
+        set_outcome: Callable[[], None]
         try:
-            work()
+            set_outcome = partial(done.set_result, work())
         except Exception as error:  # noqa: BLE001 - it is raised to the caller
-            failure = error
+            set_outcome = partial(done.set_exception, error)
         with contextlib.suppress(RuntimeError):  # the event loop is closed, and no task waits
-            loop.call_soon_threadsafe(settle, failure)
+            loop.call_soon_threadsafe(settle, set_outcome)
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    await done
+    return await done

@@ -6,15 +6,16 @@ engine; where the databases differ, a function can check `Transaction.dialect`.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from plexus.errors import Failed
 from plexus.registry.lazy import resolve
+from plexus.storage.daemon_threads import run_in_daemon_thread
 
 __all__ = (
     "Component",
@@ -191,7 +192,7 @@ async def open_engine(database: str, component: Component) -> Engine:
         )
     try:
         # In a thread: a driver takes up to 80 ms to import.
-        opener: Opener = await asyncio.to_thread(resolve, reference)
+        opener: Opener = await run_in_daemon_thread(partial(resolve, reference), "driver import")
     except ImportError as error:
         raise Failed(
             f"{error}. PostgreSQL needs its driver: pip install plexus-substrate[postgres].",

@@ -24,7 +24,7 @@ from plexus.rpc.effects import View
 from plexus.runtime.hub import Plexus
 from substrate.driver import Connection
 from substrate.front.hello import Hello
-from substrate.line_server import LineServer
+from substrate.line_server import STDIO_CLIENT, LineServer
 from substrate.settings import Settings
 
 __all__ = ("FrontSession", "native_view")
@@ -56,8 +56,10 @@ class FrontSession(LineServer):
             hub,
             view,
             LOCAL,
+            client=STDIO_CLIENT,
             caller=CallerEnvironment(hello.directory, MappingProxyType({**hello.variables})),
             on_disconnect=settings.on_disconnect,
+            lasting=True,
         )
         super().__init__(connection, hub.limits, *descriptors)
         self._front = front

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from plexus.errors import Failed, PlexusError
 from plexus.storage.engine import Engine, is_postgres, open_engine, sqlite_path
@@ -29,6 +30,12 @@ REPLACE_S: Final = 60.0
 #: or its files were removed or replaced.
 CORRUPT: Final = "storage_corrupt"
 REPLACED: Final = "storage_damaged"
+#: Seconds after which a change of the files is visible to readers, on a busy machine as well, the
+#: list of runs was read since, and another change has another time.
+SETTLED_S: Final = 2.0
+
+#: The inode, the size and the time of the change of each file.
+FileState: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
 class RunDatabase:
@@ -58,6 +65,22 @@ class RunDatabase:
         if self._engine is None:
             raise Failed("The run store is not available.", code="storage_closed")
         return self._engine
+
+    def settled_state(self) -> FileState | None:
+        """Return the state of the files of SQLite, which differs after every commit.
+
+        Returns None if it is unknown, or if a read may not find the last change yet.
+        """
+        if self.is_postgres:
+            return None
+        path = self.path
+        try:
+            found = [os.stat(each) for each in (path, f"{path}-wal")]  # noqa: PTH116 - is polled
+        except OSError:
+            return None
+        if time.time() - max(each.st_mtime for each in found) < SETTLED_S:
+            return None
+        return tuple((each.st_ino, each.st_size, each.st_mtime_ns) for each in found)
 
     async def open(self) -> Engine:
         """Open the database. Raises PlexusError."""

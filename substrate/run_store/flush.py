@@ -9,30 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from plexus.rpc import wire
 from plexus.storage.engine import Dialect, Transaction
 from substrate.run_store.chunks import encode_chunk
 from substrate.run_store.schema import ENDED, storable_text
 
-if TYPE_CHECKING:  # only named in annotations: the recorder imports this module
-    from plexus.runtime.run import LocalRun, Run
-    from substrate.run_store.recorder import Group, RunEntry
+if TYPE_CHECKING:  # it imports this module
+    from plexus.runtime.run import LocalRun
+    from substrate.run_store.recorded_run import RunEntry, ShortRun
+    from substrate.run_store.run_groups import Group
 
-__all__ = ("Flush", "Segment", "ShortRun", "json_rows")
+__all__ = ("Flush", "Segment", "json_rows")
 
 #: The items of one statement have at most this size, which bounds the memory of the database.
 MAX_CHUNK_BYTES: Final = 8 * 1024 * 1024
-
-
-class ShortRun(NamedTuple):
-    """A run without a cursor, whose row is made when it is written."""
-
-    run: LocalRun
-    group: Group
-    #: Their values cannot change.
-    arguments: Mapping[str, Any]
 
 
 class Segment:
@@ -143,7 +135,7 @@ class Flush:
         written = (ended_at, state, outcome, exit_code, entry.seq, entry.size, kept_ms, retention_s)
         self.entries[entry.run.id] = entry
         self._groups[entry.group.number] = entry.group.row
-        self._inserts.append(_entry_row(entry, *written, items=items))
+        self._inserts.append(_entry_row(entry, written, items))
 
     def add_short(self, runs: list[ShortRun]) -> None:
         """Add runs that have ended and have no cursor."""
@@ -204,7 +196,7 @@ class Flush:
     def write(self, tx: Transaction, process: tuple[Any, ...]) -> Collection[int]:
         """Write everything. Returns the runs that belong to another process by now.
 
-        `process` has the values of the columns project, process, pid, host and agent_session.
+        `process` has the values of the columns project, process, pid and host.
         """
         if self.short:
             self._write_short(tx, process)
@@ -229,7 +221,7 @@ class Flush:
     def _write_short(self, tx: Transaction, process: tuple[Any, ...]) -> None:
         if self._short_rows is None:  # a unit of work may run more than once
             self._short_rows = [_short_row(*each) for each in self.short]
-        groups = {each.group.number: each.group.row for each in self.short}
+        groups = {group.number: group.row for _, group, _ in self.short}
         self._write_inserts(tx, process, self._short_rows, groups)
 
     def _restore(
@@ -252,7 +244,7 @@ class Flush:
                 if run in missing:
                     entry = self.entries[run]
                     groups[entry.group.number] = entry.group.row
-                    rows.append(_entry_row(entry, *written, items=None))
+                    rows.append(_entry_row(entry, tuple(written), None))
             self._write_inserts(tx, process, rows, groups)
         return missing
 
@@ -265,10 +257,11 @@ class Flush:
     ) -> None:
         rows = json_rows(tx.dialect)
         # Read once for each group, not for each run.
-        groups = ", ".join(f"value ->> {index} AS c{index}" for index in range(1, 8))
+        groups = ", ".join(f"value ->> {index} AS c{index}" for index in range(1, 10))
         groups = f"SELECT CAST(value ->> 0 AS INTEGER) AS number, {groups} FROM {rows}"
         columns = (
-            "CAST(r.value ->> 1 AS BIGINT), g.c1, g.c2, g.c3, g.c4, g.c5, g.c6, g.c7,"
+            "CAST(r.value ->> 1 AS BIGINT), g.c1, g.c2, g.c3, g.c4, g.c5, g.c6, g.c7, g.c8,"
+            " g.c9,"
             " CAST((CAST(r.value ->> 2 AS DOUBLE PRECISION) + ?) * 1000 AS BIGINT),"
             " CAST((CAST(r.value ->> 3 AS DOUBLE PRECISION) + ?) * 1000 AS BIGINT),"
             " CAST(r.value ->> 4 AS INTEGER), r.value ->> 5, CAST(r.value ->> 6 AS BIGINT),"
@@ -279,13 +272,14 @@ class Flush:
             " CAST(r.value ->> 11 AS DOUBLE PRECISION), r.value ->> 12, r.value ->> 13,"
             " r.value ->> 14, r.value ->> 15, CAST(r.value ->> 16 AS INTEGER)"
         )
-        own = "?, ?, ?, ?, ?" if tx.dialect == "sqlite" else "?, ?::bigint, ?::bigint, ?, ?"
+        own = "?, ?, ?, ?" if tx.dialect == "sqlite" else "?, ?::bigint, ?::bigint, ?"
         tx.run(
             f"WITH g AS MATERIALIZED ({groups}) INSERT INTO runs"
-            " (id, method, scope, principal, client, recorded, restart, scopes,"
+            " (id, method, scope, principal, client, recorded, restart, scopes, agent_session,"
+            " credential,"
             " started_ms, ended_ms, state, outcome, exit_code, last_seq, bytes, parent, kept_until,"
             " retention_s, run_key, arguments, summary, items, epoch, project, process, pid, host,"
-            " agent_session, cancel_requested, pinned, indexed)"
+            " cancel_requested, pinned, indexed)"
             f" SELECT {columns}, {own}, 0, 0, 0"
             f" FROM {rows} AS r JOIN g ON g.number = CAST(r.value ->> 0 AS INTEGER)"
             " ON CONFLICT (id) DO NOTHING",
@@ -357,56 +351,40 @@ class Flush:
         return {row[0] for row in self._updates} - {row[0] for row in found}
 
 
-def _entry_row(entry: RunEntry, *written: Any, items: str | None) -> tuple[Any, ...]:
-    """Return the row of a run with a cursor."""
-    described = entry.describe()
-    return _row(
-        entry.run, entry.group, *written, described=described, items=items, epoch=entry.epoch
-    )
-
-
 def _short_row(run: LocalRun, group: Group, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the row of a run without a cursor. It has ended, so that nothing changes any more."""
-    described = group.describe(arguments)
-    run.summary = described[1]
+    arguments_text, run.summary = group.describe(arguments)
     payloads = run.log.payloads
     items = b"\n".join(payloads)
     state, outcome, exit_code, kept_ms = group.ending(run)
-    return _row(
-        run,
-        group,
+    # Written out, because it is the row of almost every run.
+    return (
+        group.number,
+        run.id,
+        run.started_at,
         run.ended_at,
         state,
         outcome,
         exit_code,
         len(payloads),
         len(items),
+        run.parent,
         kept_ms,
         run.retention_s,
-        described=described,
-        items=items.decode(),
-        epoch=0,
+        None if run.key is None else storable_text(run.key),
+        arguments_text,
+        run.summary,
+        items.decode(),
+        0,
     )
 
 
-def _row(
-    run: Run,
-    group: Group,
-    ended_at: float | None,
-    state: int,
-    outcome: str | None,
-    exit_code: int | None,
-    last_seq: int,
-    size: int,
-    kept_ms: int | None,
-    retention_s: float | None,
-    *,
-    described: tuple[str, str],
-    items: str | None,
-    epoch: int,
-) -> tuple[Any, ...]:
+def _entry_row(entry: RunEntry, written: tuple[Any, ...], items: str | None) -> tuple[Any, ...]:
+    """Return the row of a run with a cursor. `written` are its columns that an update writes."""
+    run = entry.run
+    ended_at, state, outcome, exit_code, last_seq, size, kept_ms, retention_s = written
     return (
-        group.number,
+        entry.group.number,
         run.id,
         run.started_at,
         ended_at,
@@ -419,9 +397,9 @@ def _row(
         kept_ms,
         retention_s,
         None if run.key is None else storable_text(run.key),
-        *described,
+        *entry.describe(),
         items,
-        epoch,
+        entry.epoch,
     )
 
 

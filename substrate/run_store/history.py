@@ -22,6 +22,7 @@ __all__ = (
     "STATE_FILTERS",
     "Position",
     "check_query",
+    "count_runs",
     "matching_methods",
     "ordered_records",
     "page",
@@ -118,6 +119,11 @@ def positions(
     where, params = _bounds(tx, principal, query)
     if project is not None:
         where, params = [*where, "project = ?"], [*params, project]
+    if query.client is not None:
+        where = [*where, "LOWER(client) LIKE ? ESCAPE '!'"]
+        params = [*params, _containing(query.client.lower())]
+    if query.agent_session is not None:
+        where, params = [*where, "agent_session = ?"], [*params, query.agent_session]
     parts: list[tuple[str, list[Any]]]
     chosen = None if query.state is None else STATE_FILTERS[query.state]
     if chosen is not None and chosen.state is not None:
@@ -129,6 +135,13 @@ def positions(
             where, params = [*where, condition], [*params, *values]
         names = matching_methods(tx, principal, query.methods)
         parts = [("method = ?", [name]) for name in names]
+        if query.parent is not None:  # its children are few, whatever their methods
+            index = "runs_by_parent"
+            parts = [(f"parent = ? AND {part}", [query.parent, *name]) for part, name in parts]
+    elif query.parent is not None:
+        index = "runs_by_parent"
+        outcomes = ("1 = 1", []) if chosen is None else _outcome_condition(chosen.outcomes)
+        parts = [(f"parent = ? AND {outcomes[0]}", [query.parent, *outcomes[1]])]
     elif chosen is not None:
         index = "runs_by_outcome"
         parts = [_outcome_condition((outcome,)) for outcome in chosen.outcomes]
@@ -159,6 +172,9 @@ def select_matching(
             and (query.since_ms is None or record.started_ms >= query.since_ms)
             and (query.until_ms is None or record.started_ms < query.until_ms)
             and (not query.methods or matches(record.method, query.methods))
+            and (query.parent is None or record.parent == query.parent)
+            and (query.client is None or query.client.lower() in record.client.lower())
+            and (query.agent_session is None or record.agent_session == query.agent_session)
             and (chosen is None or record.outcome in chosen.outcomes)
             and (
                 chosen is None
@@ -168,6 +184,37 @@ def select_matching(
         )
 
     return [records[run] for run in runs if run in records and matches_query(records[run])]
+
+
+def count_runs(
+    tx: Transaction, principal: str, project: str | None, since_ms: int
+) -> dict[str, int]:
+    """Count a principal's runs that started since a time, from indexes that have all columns.
+
+    project: only runs of this project; None for all.
+    """
+    where = "principal = ? AND started_ms >= ?"
+    params: list[Any] = [principal, since_ms]
+    if project is not None:
+        where, params = f"{where} AND project = ?", [*params, project]
+    by_start = _indexed_by(tx, "runs_by_start" if project is None else "runs_by_project")
+    by_outcome = _indexed_by(tx, "runs_by_outcome")
+    total = tx.one(f"SELECT COUNT(*) FROM runs{by_start} WHERE {where}", params)
+    failed = tx.one(
+        f"SELECT COUNT(*) FROM runs{by_outcome} WHERE {where} AND outcome = ?", [*params, "failed"]
+    )
+    rows = tx.all(
+        f"SELECT state, COUNT(*) FROM runs{by_outcome} WHERE {where} AND outcome IS NULL"
+        " GROUP BY state",
+        params,
+    )
+    assert total is not None, "a count has a row"
+    assert failed is not None, "a count has a row"
+    in_progress: dict[int, int] = dict(rows)
+    asking = in_progress.pop(STATE_NUMBERS["asking"], 0)
+    # A run that is being cancelled is still running.
+    running = sum(in_progress.values())
+    return {"running": running, "asking": asking, "failed": failed[0], "total": total[0]}
 
 
 def unindexed_positions(
@@ -199,6 +246,13 @@ def _bounds(tx: Transaction, principal: str, query: RunQuery) -> tuple[list[str]
     for condition, values in bounds:
         where, params = [*where, condition], [*params, *values]
     return where, params
+
+
+def _containing(text: str) -> str:
+    """Return the LIKE pattern of texts that contain this one, with `!` as the escape character."""
+    for special in "!%_":
+        text = text.replace(special, f"!{special}")
+    return f"%{text}%"
 
 
 def _outcome_condition(outcomes: Sequence[str | None]) -> tuple[str, list[Any]]:

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from plexus.errors import Failed, PlexusError
 from plexus.principal import Principal
 from plexus.registry.lazy import resolve
 from plexus.runtime.hub import Plexus
-from plexus.runtime.run import LocalRun, Run
+from plexus.runtime.run import LocalRun
 
 if TYPE_CHECKING:  # imported when the store is opened
     from plexus.runtime.stored_run import FoundRuns, RunQuery, RunRecord, StoredRun
@@ -31,6 +32,7 @@ logger = logging.getLogger("substrate.run_store")
 
 #: Creates the store: `create_store(hub, settings, project)`.
 CREATE_STORE: Final = "substrate.run_store.store:create_store"
+RUN_IN_THREAD: Final = "plexus.storage.daemon_threads:run_in_daemon_thread"
 #: Seconds after the first run has started until the store is opened. Most runs have answered then.
 DELAY_S: Final = 0.05
 #: Seconds after its start until a server opens the store.
@@ -55,30 +57,37 @@ class LazyRunStore:
         #: Whether the timer waits for longer than the first run should.
         self._opens_later = False
         #: Runs that started before the store existed, with their arguments.
-        self._early: list[tuple[Run, Mapping[str, Any]]] = []
+        self._early: list[tuple[LocalRun, Mapping[str, Any]]] = []
         self._stop: Callable[[], None] | None = None
         self._closed = False
         if settings.record != "off":
-            self._stop = hub.runs.on_start(self._on_start)
+            hub.runs.record_with(self)
+            self._stop = partial(hub.runs.record_with, None)
         hub.runs.stored = self
 
     # --- recording ----------------------------------------------------------------------------
 
-    def _on_start(
-        self, run: Run, arguments: Mapping[str, Any], _trace: Mapping[str, str] | None
-    ) -> None:
+    def on_start(self, run: LocalRun, arguments: Mapping[str, Any]) -> None:
         """Remember a run, and open the store soon."""
         if run.purpose != "work":
             return
         self._early.append((run, arguments))
-        if isinstance(run, LocalRun):
-            run.recorder = self
+        run.recorder = self
         run.log.on_trim = self._create
         if self._timer is not None and self._opens_later:
             self._timer.cancel()
             self._timer, self._opens_later = None, False
         if self._timer is None:
             self._timer = self._loop.call_later(DELAY_S, self._open_soon)
+
+    def on_end(self, run: LocalRun) -> None:
+        """Do nothing: a run that has ended is recorded when the store exists."""
+
+    def describe(self, run: LocalRun) -> tuple[str, str]:
+        """Return the recorded arguments of a run in progress, and their summary."""
+        self._create()
+        assert self._store is not None, "it was created"
+        return self._store.recorder.describe(run)
 
     def _create(self) -> None:
         """Create the store and hand over the runs that have started."""
@@ -90,8 +99,7 @@ class LazyRunStore:
         early, self._early = self._early, []
         for run, arguments in early:
             run.log.on_trim = None
-            if isinstance(run, LocalRun):
-                run.recorder = None
+            run.recorder = None
             self._store.recorder.adopt(run, arguments)
 
     async def checkpoint(self, run: LocalRun, value: bytes) -> None:
@@ -113,8 +121,10 @@ class LazyRunStore:
 
     async def _open(self) -> None:
         try:
-            # In a thread: importing would block running calls for as long as a cold start takes.
-            await asyncio.to_thread(resolve, CREATE_STORE)
+            # In a thread: importing would block running calls for as long as a cold start takes. In
+            # one that ends: its memory is used again by the threads of the database.
+            run_in_thread = resolve(RUN_IN_THREAD)
+            await run_in_thread(partial(resolve, CREATE_STORE), "run store import")
             self._create()
             assert self._store is not None, "it was created"
             await self._store.open()
@@ -228,6 +238,10 @@ class LazyRunStore:
         async with contextlib.aclosing(history.search(principal, query)) as parts:
             async for found in parts:
                 yield found
+
+    async def counts(self, principal: Principal, since_ms: int) -> dict[str, int]:
+        """Count this principal's runs that started since a time. Raises PlexusError."""
+        return await (await self.opened()).history.counts(principal, since_ms)
 
     async def details(self, run_id: int) -> RunRecord | None:
         """Return what is recorded about a run, or None. Raises PlexusError."""

@@ -28,6 +28,7 @@ __all__ = (
     "LEASE_S",
     "RENEW_S",
     "UNOWNED",
+    "Identity",
     "Kept",
     "Process",
     "ProcessMonitor",
@@ -54,6 +55,8 @@ MAX_DESCRIPTORS: Final = 256
 #: Seconds between checks of processes without a descriptor.
 POLL_S: Final = 0.5
 
+#: The host, the pid, the start time, the project and the version of a process.
+Identity: TypeAlias = tuple[str, int, int | None, str, str]
 #: Returns for a method and an outcome how long a run is stored, in milliseconds.
 Kept: TypeAlias = Callable[[str, str], int]
 
@@ -92,11 +95,11 @@ def database_ms(tx: Transaction) -> int:
 def renew_lease(
     tx: Transaction,
     process: int,
-    identity: tuple[str, int, int | None, str, str],
+    identity: Identity,
     *,
     watching: bool,
 ) -> bool:
-    """Write the row of a process: host, pid, start time, project and version.
+    """Write the row of a process.
 
     Returns whether it had one. If not, others may have ended or taken over its runs.
     """

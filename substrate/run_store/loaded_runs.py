@@ -43,10 +43,9 @@ MAX_ACTIVE: Final = 2048
 REFRESH_S: Final = 0.1
 #: Seconds that the list of retained runs counts as up to date.
 KEPT_S: Final = 0.2
-#: Seconds between the checks for a run that may have just started, and their number: together
-#: longer than a process waits before it writes.
-START_CHECK_S: Final = 0.03
-START_CHECKS: Final = 4
+#: Seconds between the checks for a run that may have just started: together longer than a process
+#: waits before it writes, also in a burst of short runs.
+START_CHECKS_S: Final = (0.03, 0.03, 0.06, 0.12, 0.24)
 #: Seconds within which the caller of `load` finds the run.
 FRESH_S: Final = 10.0
 #: Why a loaded run ends here while the run itself continues.
@@ -66,7 +65,9 @@ class StoreAccess(Protocol):
     async def flushed(self) -> None:
         """Wait until everything that this process has recorded is written."""
 
-    async def request(self, run: int, method: str, params: dict[str, Any]) -> Any:
+    async def request(
+        self, run: int, method: str, params: dict[str, Any], client: str | None = None
+    ) -> Any:
         """Call a method in the process that executes a run. Raises PlexusError."""
 
     def set_watching(self, watching: bool) -> None:
@@ -141,11 +142,11 @@ class LoadedRuns:
             return record, items, open_questions(tx, [run_id])
 
         found = await self._read(work)
-        for _ in range(START_CHECKS):
+        for pause_s in START_CHECKS_S:
             if found is not None:
                 break
             # It may have started in another process, which has not written it yet.
-            await asyncio.sleep(START_CHECK_S)
+            await asyncio.sleep(pause_s)
             found = await self._read(work)
         if found is None:
             if principal is None or run_id in self._runs:
@@ -158,7 +159,7 @@ class LoadedRuns:
             run.is_loaded = True
             run.log.begin_at(items[0].first if items else record.last_seq + 1)
         self._add_items(run, items)
-        run.set_questions(questions[run_id], self._hub.questions.notify)
+        run.set_questions(questions[run_id], self._hub.questions)
         return run
 
     def find_kept(self, principal: Principal) -> Sequence[StoredRun] | None:
@@ -218,9 +219,11 @@ class LoadedRuns:
         self._followed.pop(run.id, None)
         self._set_watching()
 
-    async def request(self, run: int, method: str, params: dict[str, Any]) -> Any:
+    async def request(
+        self, run: int, method: str, params: dict[str, Any], client: str | None = None
+    ) -> Any:
         """Call a method in the process that executes this run. Raises PlexusError."""
-        return await self._access.request(run, method, params)
+        return await self._access.request(run, method, params, client)
 
     # --- changes ------------------------------------------------------------------------------
 
@@ -260,7 +263,7 @@ class LoadedRuns:
                 self._add_items(run, changes.items[run.id])
             # A run that has ended has no open questions.
             asked = changes.questions.get(run.id, {})
-            run.set_questions(asked, self._hub.questions.notify)
+            run.set_questions(asked, self._hub.questions)
         for number in changes.items.keys() - changes.records.keys():
             self._forget(number)
         if changes.is_list:
@@ -305,6 +308,11 @@ class LoadedRuns:
         """Forget runs that were deleted."""
         for run in runs:
             self._forget(run)
+
+    async def forget_missing(self) -> None:
+        """Forget all runs that are not stored any more. Raises PlexusError."""
+        loaded = list(self._runs)
+        self.forget(set(loaded) - (await self._read(lambda tx: find_records(tx, loaded))).keys())
 
     def _evict(self) -> None:
         """Forget finished runs past the limits, the oldest first, and those without readers."""

@@ -33,8 +33,7 @@ __all__ = ("Maintenance", "search_database")
 
 logger = logging.getLogger("substrate.run_store")
 
-#: Seconds until the first check of a process, until a check after runs have ended, and otherwise.
-FIRST_S: Final = 1.0
+#: Seconds until a check after runs have ended, and otherwise.
 ENDED_S: Final = 5.0
 IDLE_S: Final = 1800.0
 #: Seconds between two searches for expired runs by one process.
@@ -114,8 +113,8 @@ class Maintenance:
         return self._find_engine()
 
     def start(self) -> None:
-        """Begin the background work soon."""
-        self._schedule(FIRST_S)
+        """Begin the background work."""
+        self._schedule(0.0)
 
     @property
     def is_busy(self) -> bool:

@@ -69,6 +69,8 @@ class Request(NamedTuple):
     method: str
     params: str
     principal: str
+    #: The client that the call is made for; None if it is unknown.
+    client: str | None
 
 
 def record_of(row: Sequence[Any]) -> RunRecord:
@@ -299,7 +301,7 @@ def open_questions(
 def open_requests(tx: Transaction, process: int) -> list[Request]:
     """Return the calls that others want this process to make."""
     rows = tx.all(
-        "SELECT id, run, requester, method, params, principal FROM run_requests"
+        "SELECT id, run, requester, method, params, principal, client FROM run_requests"
         " WHERE process = ? AND result IS NULL",
         (process,),
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -71,14 +71,23 @@ class Requests:
         """The requests of this process without an answer."""
         return list(self._waiting)
 
-    async def make(self, engine: Engine, run: int, method: str, params: dict[str, Any]) -> Any:
-        """Request a call and return its value. Raises PlexusError."""
+    async def make(
+        self,
+        engine: Engine,
+        run: int,
+        method: str,
+        params: dict[str, Any],
+        client: str | None = None,
+    ) -> Any:
+        """Request a call for a client and return its value. Raises PlexusError."""
         number = self._new_id()
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         body = wire.encode(params).decode()
         try:
-            owner = await engine.write(lambda tx: self._insert(tx, number, run, method, body))
+            owner = await engine.write(
+                lambda tx: self._insert(tx, number, run, method, body, client)
+            )
             self._notify(owner)
             if owner == UNOWNED and method == CANCEL:
                 return True
@@ -98,12 +107,14 @@ class Requests:
         finally:
             del self._waiting[number]
 
-    def _insert(self, tx: Transaction, number: int, run: int, method: str, params: str) -> int:
+    def _insert(
+        self, tx: Transaction, number: int, run: int, method: str, params: str, client: str | None
+    ) -> int:
         """Write a request, or end a run that waits for a restart and is cancelled.
 
         Returns the process that executes the run. Raises NotFound.
         """
-        process = _insert(tx, number, run, self._process, method, params)
+        process = _insert(tx, number, run, self._process, method, params, client)
         if process == UNOWNED and method == CANCEL:
             end_unclaimed(tx, self._kept)
         return process
@@ -131,10 +142,19 @@ class Requests:
 
     # --- serving requests ---------------------------------------------------------------------
 
-    def serve(self, engine: Engine, requests: Iterable[Request]) -> None:
-        """Make the requested calls that are not being made yet."""
+    @property
+    def serving(self) -> frozenset[int]:
+        """The requests whose calls are being made."""
+        return frozenset(self._serving)
+
+    def serve(self, engine: Engine, requests: Iterable[Request], excluded: Collection[int]) -> None:
+        """Make the requested calls, except of the excluded requests.
+
+        These are the ones that were being served when the requests were read: they may have been
+        answered since, and a call is made once.
+        """
         for request in requests:
-            if request.id not in self._serving:
+            if request.id not in excluded:
                 task = asyncio.get_running_loop().create_task(self._serve(engine, request))
                 self._serving[request.id] = task
                 task.add_done_callback(self._on_served)
@@ -167,7 +187,8 @@ class Requests:
         if request.method not in ALLOWED:
             raise NotFound(f"{request.method[:64]} cannot be requested.")
         params = wire.decode_value(request.params.encode(), READING)
-        call = self._hub.call(request.method, params, Principal(request.principal))
+        principal = Principal(request.principal)
+        call = self._hub.call(request.method, params, principal, client=request.client)
         async with aclosing(call.run.batches()) as batches:
             async for batch in batches:
                 if batch.terminal is not None:
@@ -184,7 +205,13 @@ class Requests:
 
 
 def _insert(
-    tx: Transaction, number: int, run: int, requester: int, method: str, params: str
+    tx: Transaction,
+    number: int,
+    run: int,
+    requester: int,
+    method: str,
+    params: str,
+    client: str | None,
 ) -> int:
     """Write a request. Returns the process that executes the run. Raises NotFound."""
     row = tx.one(f"SELECT process, principal FROM runs WHERE id = ? AND state < {ENDED}", (run,))
@@ -197,9 +224,10 @@ def _insert(
     now_ms = time.time_ns() // 1_000_000
     tx.run("DELETE FROM run_requests WHERE made_ms < ?", (now_ms - EXPIRED_MS,))
     tx.run(
-        "INSERT INTO run_requests (id, run, process, requester, method, params, principal, made_ms)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (number, run, process, requester, method, params, principal, now_ms),
+        "INSERT INTO run_requests"
+        " (id, run, process, requester, method, params, principal, made_ms, client)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (number, run, process, requester, method, params, principal, now_ms, client),
     )
     return int(process)
 

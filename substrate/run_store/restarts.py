@@ -3,7 +3,8 @@
 A run that can be restarted is released when its process dies, or when that process hands it over.
 It then belongs to no process. Each process that has its method looks for such runs when the store
 has changed; the first one that claims it, in one transaction, starts it again under its number. A
-run that no process claims in time ends with the error `owner_lost`.
+run that no process claims in time, or whose credential is no longer valid, ends with the error
+`owner_lost`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from plexus.errors import PlexusError
 from plexus.events import Cancelled, ErrorEvent, Terminal
 from plexus.principal import Principal
+from plexus.registry.lazy import resolve
 from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
 from plexus.runtime.log import monotonic_at
@@ -24,8 +26,12 @@ from plexus.runtime.run import LocalRun
 from plexus.storage.engine import Engine, Transaction
 from substrate.run_store.leases import UNOWNED, Kept, database_ms, end_run, release_runs
 from substrate.run_store.policy import RecordPolicy
-from substrate.run_store.recorder import Recorder, RunEntry
+from substrate.run_store.recorded_run import RunEntry
+from substrate.run_store.recorder import Recorder
 from substrate.run_store.schema import ENDED
+
+if TYPE_CHECKING:  # imported when a run is restarted that was started with a credential
+    from substrate.run_store.run_credentials import RunCredentials
 
 __all__ = (
     "Claim",
@@ -41,6 +47,7 @@ logger = logging.getLogger("substrate.run_store")
 
 #: Seconds until a run that still executes here is looked at again.
 RETRY_S: Final = 0.25
+RUN_CREDENTIALS: Final = "substrate.run_store.run_credentials:RunCredentials"
 #: The last message to readers of a run that is handed over.
 MOVING: Final = "This server is stopping; another process continues the run."
 
@@ -75,6 +82,8 @@ class Claim(NamedTuple):
     key: str | None
     retention_s: float | None
     checkpoint: str | None
+    #: The identifier of the credential of its caller, in hexadecimal digits; None if it had none.
+    credential: str | None
 
 
 class Owner(NamedTuple):
@@ -120,7 +129,8 @@ def claim_runs(
             )
             row = tx.one(
                 "SELECT id, method, principal, scopes, arguments, summary, client, epoch, last_seq,"
-                " bytes, started_ms, run_key, retention_s, checkpoint FROM runs WHERE id = ?",
+                " bytes, started_ms, run_key, retention_s, checkpoint,"
+                " credential FROM runs WHERE id = ?",
                 (waiting.run,),
             )
             assert row is not None, "it was read in this transaction"
@@ -191,6 +201,7 @@ class Restarts:
         self._renew = renew
         self._kept = kept
         self._is_claiming = False
+        self._credentials: RunCredentials | None = None
         #: Whether a run was restarted here. Readers of it may follow what the store has.
         self.has_restarted = False
 
@@ -261,12 +272,15 @@ class Restarts:
     def _restart(self, claim: Claim) -> None:
         scopes = None if claim.scopes is None else frozenset(claim.scopes.split())
         checkpoint = None if claim.checkpoint is None else claim.checkpoint.encode()
+        credential = None if claim.credential is None else bytes.fromhex(claim.credential)
+        if credential is not None:
+            self._find_credentials().check(credential)
         self._recorder.claimed[claim.run] = claim.size
         try:
             run = self._hub.restart(
                 claim.method,
                 run_id=claim.run,
-                principal=Principal(claim.principal, scopes),
+                principal=Principal(claim.principal, scopes, credential),
                 arguments=wire.decode_trusted(claim.arguments.encode()),
                 epoch=claim.epoch,
                 checkpoint=checkpoint,
@@ -280,7 +294,19 @@ class Restarts:
         run.summary, run.client = claim.summary, claim.client or None
         run.retention_s = claim.retention_s
         self.has_restarted = True
+        if credential is not None:
+            self._find_credentials().watch(run)
         logger.info("run %d of %s is restarted here", run.id, run.method)
+
+    def _find_credentials(self) -> RunCredentials:
+        if self._credentials is None:
+            self._credentials = resolve(RUN_CREDENTIALS)()
+        return self._credentials
+
+    def close(self) -> None:
+        """Stop checking the credentials of restarted runs."""
+        if self._credentials is not None:
+            self._credentials.close()
 
     def _end_failed(self, tx: Transaction, failed: list[tuple[Claim, PlexusError]]) -> None:
         for claim, error in failed:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from plexus.storage import Transaction
+from substrate.run_store.deletions import add_deletions
 
 __all__ = ("BATCH", "delete_runs", "expired_runs", "oldest_runs", "prune_runs", "stored_bytes")
 
@@ -67,6 +68,7 @@ def delete_runs(tx: Transaction, ids: Sequence[int]) -> None:
     )
     for table, column in _TABLES:
         tx.many(f"DELETE FROM {table} WHERE {column} = ?", [(run,) for run in ids])
+    add_deletions(tx, ids)
 
 
 def stored_bytes(tx: Transaction) -> int:

@@ -18,6 +18,7 @@ from plexus.storage.engine import Engine, Transaction
 from substrate.run_store.history import (
     Position,
     check_query,
+    count_runs,
     ordered_records,
     page,
     position_of,
@@ -89,6 +90,12 @@ class RunHistory:
         records = await self._engine.read(lambda tx: page(tx, principal.name, query, project))
         return [record.describe() for record in records]
 
+    async def counts(self, principal: Principal, since_ms: int) -> dict[str, int]:
+        """Count a principal's runs that started since a time. Raises PlexusError."""
+        await self._flushed()
+        project = self._project
+        return await self._engine.read(lambda tx: count_runs(tx, principal.name, project, since_ms))
+
     async def details(self, run: int) -> RunRecord | None:
         """Return what is recorded about a run, or None. Raises PlexusError."""
         await self._flushed()
@@ -143,7 +150,8 @@ class RunHistory:
             cursor = query.before
             before = await self._engine.read(lambda tx: position_of(tx, cursor, principal))
         indexed = 0
-        is_filtered = bool(query.methods or query.state or query.until_ms)
+        others = (query.parent, query.client, query.agent_session)
+        is_filtered = bool(query.methods or query.state or query.until_ms or any(others))
         size = HITS if is_filtered else query.limit + SPARE_HITS
         for _ in range(MAX_HITS // HITS):
             hits = await index.search(words, principal, project, size, before)

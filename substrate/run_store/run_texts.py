@@ -1,7 +1,9 @@
 """The texts of recorded runs: what the search index has, and a scan for runs that contain a text.
 
 The text of a run is its summary, its arguments, and the text of its items as a client shows them.
-Items are joined within a chunk, because a word of streamed text is often in several items.
+A word of streamed text is often in several items, with progress in between, and in two chunks.
+Items are therefore joined, those of one kind also without the others, and the text of a chunk
+begins with the end of the text before it.
 """
 
 from __future__ import annotations
@@ -16,15 +18,27 @@ from plexus.runtime.stored_events import read_event
 from plexus.runtime.stored_run import RunRecord
 from plexus.storage.engine import Transaction
 from substrate.run_store.chunks import decode_chunk
-from substrate.run_store.search_words import words_of
+from substrate.run_store.search_words import WORD_CHARACTERS, words_of
 
-__all__ = ("Scan", "ScanBounds", "TextMatcher", "matcher_for", "run_texts", "search_words")
+__all__ = (
+    "Scan",
+    "ScanBounds",
+    "TextMatcher",
+    "last_word",
+    "matcher_for",
+    "run_texts",
+    "search_words",
+)
 
 #: Whether the texts of a run match. Called with each text in order.
 TextMatcher: TypeAlias = Callable[[str], bool]
 
+#: The key of the text of all kinds of events together.
+ALL: Final = ""
 #: Events whose texts continue each other, and the field with the text. Others are lines.
 TEXT_FIELDS: Final = {"content": "text", "stdout": "data", "stderr": "data", "thinking": "text"}
+#: Separates the words of a text, in addition to other characters that are not part of any word.
+SEPARATORS: Final = re.compile(r"[\s!-/:-@\[-^`{-~]")
 #: A search for words. Everything else is a search for exactly this text.
 WORDS: Final = re.compile(r"[\w\s]+")
 QUOTES: Final = '"'
@@ -43,7 +57,8 @@ def matcher_for(text: str) -> TextMatcher:
     """
     words = search_words(text)
     if words is None:
-        return _substring_matcher(text)
+        wanted = _wanted(text)
+        return lambda part: wanted in part.casefold()
     missing = set().union(*map(words_of, words))
 
     def has_words(part: str) -> bool:
@@ -53,46 +68,78 @@ def matcher_for(text: str) -> TextMatcher:
     return has_words
 
 
-def _substring_matcher(text: str) -> TextMatcher:
-    wanted = text
+def _wanted(text: str) -> str:
     if len(text) > 1 and text[0] == text[-1] == QUOTES:
-        wanted = text[1:-1]
-    wanted = wanted.casefold()
-    end = ""
-
-    def has_text(part: str) -> bool:
-        nonlocal end
-        joined = end + part.casefold()
-        # The text may begin in one chunk and end in the next.
-        end = joined[max(len(joined) - len(wanted) + 1, 0) :] if len(wanted) > 1 else ""
-        return wanted in joined
-
-    return has_text
+        text = text[1:-1]
+    return text.casefold()
 
 
 # --- texts ----------------------------------------------------------------------------------------
 
 
-def run_texts(tx: Transaction, record: RunRecord, after: int = -1) -> Iterator[tuple[int, str]]:
+def last_word(text: str) -> str:
+    """Return the word at the end of a text, which may continue in the next one."""
+    word = SEPARATORS.split(text[-WORD_CHARACTERS:])[-1]
+    return word if len(word) < WORD_CHARACTERS else ""  # the rest of a longer one does not count
+
+
+class _Joint:
+    """Joins the texts of consecutive chunks of one run."""
+
+    def __init__(self, end_of: Callable[[str], str]) -> None:
+        self._end_of = end_of
+        #: The ends of the texts so far: of all items, and of the items of each kind.
+        self._ends: dict[str, str] = {}
+
+    def add(self, payloads: Sequence[bytes]) -> str:
+        """Return the text of the next chunk. Raises ValueError if an item is not an event."""
+        whole, kinds = _texts_of(payloads)
+        ends = self._ends
+        before = ends.get(ALL, "")
+        texts = [before + whole]
+        for kind, text in kinds.items():
+            joined = ends.get(kind, "") + text
+            if joined != texts[0]:  # other items are in between
+                texts.append(joined)
+            ends[kind] = self._end_of(joined)
+        ends[ALL] = self._end_of(texts[0])
+        return "\n".join(texts)
+
+    def clear(self) -> None:
+        """Begin again, because a chunk is missing."""
+        self._ends.clear()
+
+
+def run_texts(
+    tx: Transaction,
+    record: RunRecord,
+    after: int = -1,
+    end_of: Callable[[str], str] = last_word,
+) -> Iterator[tuple[int, str]]:
     """Yield the texts of a run, each with the number of its first item; 0 is its description.
 
-    after: only texts whose number is greater. A chunk that is damaged is skipped.
+    after: only texts whose number is greater. `end_of` returns the end of a text with which the
+    next one begins. A chunk that is damaged is skipped.
     """
     if after < 0:
         yield 0, f"{record.method} {record.summary} {_readable(record.arguments)}\n"
+    joint = _Joint(end_of)
     row = tx.one("SELECT items FROM runs WHERE id = ?", (record.run,))
     if row is not None and row[0] is not None:
-        yield 1, _text_of(row[0].encode().split(b"\n"))
+        yield 1, joint.add(row[0].encode().split(b"\n"))
         return
     for first, codec, content in tx.each(
-        "SELECT from_seq, codec, content FROM run_chunks WHERE run = ? AND from_seq > ?"
+        "SELECT from_seq, codec, content FROM run_chunks WHERE run = ? AND from_seq >= ?"
         " ORDER BY from_seq",
         (record.run, after),
     ):
         try:
-            yield first, _text_of(decode_chunk(codec, content)[1])
+            text = joint.add(decode_chunk(codec, content)[1])
         except ValueError:
+            joint.clear()
             continue
+        if first > after:
+            yield first, text
 
 
 def _readable(arguments: str) -> str:
@@ -117,14 +164,23 @@ def _strings(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _text_of(payloads: Sequence[bytes]) -> str:
-    """Return the joined text of some items. Raises ValueError if one of them is not an event."""
+def _texts_of(payloads: Sequence[bytes]) -> tuple[str, dict[str, str]]:
+    """Return the joined text of some items, and of those of each kind that continue each other.
+
+    Raises ValueError if one of them is not an event.
+    """
     events = wire.decode_trusted(b"[%b]" % b",".join(payloads))
-    texts = []
+    texts: list[str] = []
+    kinds: dict[str, list[str]] = {}
     for event, raw in zip(events, payloads, strict=True):
-        text = event.get(TEXT_FIELDS.get(event["type"]))
-        texts.append(text if isinstance(text, str) else _text_of_other(raw))
-    return "".join(texts)
+        kind = event["type"]
+        text = event.get(TEXT_FIELDS.get(kind))
+        if isinstance(text, str):
+            texts.append(text)
+            kinds.setdefault(kind, []).append(text)
+        else:
+            texts.append(_text_of_other(raw))
+    return "".join(texts), {kind: "".join(each) for kind, each in kinds.items()}
 
 
 def _text_of_other(raw: bytes) -> str:
@@ -149,6 +205,9 @@ class Scan:
         self._text = text
         self._end = time.monotonic() + bounds.seconds
         self._left = bounds.characters
+        self._end_of = last_word
+        if search_words(text) is None and (overlap := len(_wanted(text)) - 1) >= 0:
+            self._end_of = lambda text: text[len(text) - min(overlap, len(text)) :]
 
     @property
     def is_over(self) -> bool:
@@ -158,7 +217,7 @@ class Scan:
     def contains(self, tx: Transaction, record: RunRecord) -> bool:
         """Return whether a run has the text. False if a bound is reached before that is known."""
         has_text = matcher_for(self._text)
-        for _, text in run_texts(tx, record):
+        for _, text in run_texts(tx, record, end_of=self._end_of):
             self._left -= len(text)
             if has_text(text):
                 return True

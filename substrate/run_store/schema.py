@@ -9,7 +9,8 @@
 - `run_questions` has the open questions; an answered one is deleted.
 - `run_requests` has calls for the process that executes a run: cancel it, answer its question.
 - `run_deletions` has deleted runs that may still be in the search index.
-- `run_maintenance` has the process that maintains the store, and the search index that was filled.
+- `run_maintenance` has the process that maintains the store, the search index that was filled, and
+  the newest deletions.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ _TABLES: Final = (
         watching INTEGER NOT NULL,
         lease_until BIGINT NOT NULL
     )""",
+    # Not the key of the table in SQLite: numbers are random, and rows in the order of random keys
+    # change a page each.
     """CREATE TABLE runs (
-        id {key},
+        id BIGINT NOT NULL UNIQUE,
         method {name} NOT NULL,
         scope {name} NOT NULL,
         principal {name} NOT NULL,
@@ -115,7 +118,21 @@ _TABLES: Final = (
     )""",
 )
 
-RUNS: Final = Component("runs", (Migration(both=_TABLES),), durability="normal", erases=True)
+#: What the children of a run are found by, and who made a request.
+_CHILDREN: Final = (
+    "CREATE INDEX runs_by_parent ON runs (parent, started_ms) WHERE parent IS NOT NULL",
+    "ALTER TABLE run_requests ADD COLUMN client {name}",
+)
+
+#: The identifier of the credential of a run that can be restarted, in hexadecimal digits.
+_CREDENTIALS: Final = ("ALTER TABLE runs ADD COLUMN credential {name}",)
+
+RUNS: Final = Component(
+    "runs",
+    (Migration(both=_TABLES), Migration(both=_CHILDREN), Migration(both=_CREDENTIALS)),
+    durability="normal",
+    erases=True,
+)
 
 
 def storable_text(text: str) -> str:

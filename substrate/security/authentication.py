@@ -23,9 +23,20 @@ from typing import Any, Final, NamedTuple, Protocol
 from plexus.errors import PlexusError
 from plexus.principal import LOCAL, Principal
 from substrate.security.errors import AccessRefused, Forbidden, Unauthenticated, Unavailable
-from substrate.security.page_sessions import Session, SessionFile, proof_of
+from substrate.security.page_sessions import (
+    Session,
+    SessionFile,
+    principal_of_session,
+    proof_of,
+)
 from substrate.security.tickets import Tickets, TicketStore
-from substrate.security.tokens import TokenFile, credential_of, digest_of, new_token
+from substrate.security.tokens import (
+    CredentialKind,
+    TokenFile,
+    credential_of,
+    digest_of,
+    new_token,
+)
 from substrate.server.limits import ServerLimits
 
 __all__ = (
@@ -139,7 +150,8 @@ class Access:
     def _set_own_token(self, token: str) -> None:
         """Set the server's own token."""
         self._own_digest = digest_of(token) if token else b""
-        self._local = Principal(LOCAL.name, None, credential_of(self._own_digest, LOCAL.name, None))
+        credential = credential_of(CredentialKind.OWN, self._own_digest, LOCAL.name, None)
+        self._local = Principal(LOCAL.name, None, credential)
 
     @classmethod
     def open(cls) -> Access:
@@ -266,17 +278,10 @@ class Access:
         """
         if session is None:
             return None
-        if session.token is None:
-            principal = LOCAL if session.port == self._port else None
-        else:
-            found = None if self._tokens is None else self._tokens.get(session.token)
-            principal = None if found is None else found.principal
-        if principal is None:
+        if session.token is None and session.port != self._port:
             return None
-        name, scopes = principal.name, principal.scopes
-        # A separate credential: when the session ends, so does everything that it has open.
-        own = Principal(name, scopes, credential_of(session.digest, name, scopes))
-        return Credential(own, session.digest, session=True)
+        own = principal_of_session(session, self._tokens)
+        return None if own is None else Credential(own, session.digest, session=True)
 
     async def _mark_used(self, session: Session) -> Session | None:
         """Update the session's time of use now and then, and return the session as it is then.

@@ -29,6 +29,7 @@ __all__ = (
     "find_by_project",
     "find_running",
     "has_exited",
+    "link_file",
     "lock_folder",
 )
 
@@ -74,11 +75,17 @@ class LockFile:
             entry = _read(self.path)
             if entry is not None and entry.pid == os.getpid():
                 self.path.unlink(missing_ok=True)
+                link_file(self._port).unlink(missing_ok=True)
 
 
 def lock_folder() -> Path:
     """Return the folder of the lock files of this user's servers."""
     return state_folder() / "servers"
+
+
+def link_file(port: int) -> Path:
+    """Return the path of the private page that forwards a browser to the server on this port."""
+    return lock_folder() / f"open-{port}.html"
 
 
 def find_running(port: int) -> RunningServer | None:

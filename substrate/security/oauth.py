@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from plexus.principal import Principal, is_scope
 from substrate.security.errors import Unauthenticated, Unavailable
 from substrate.security.jwks import ALGORITHMS, IssuerKeys, IssuerUnreachable, parse_address
-from substrate.security.tokens import credential_of, digest_of
+from substrate.security.tokens import CredentialKind, credential_of, digest_of
 from substrate.settings import SettingsError
 
 if TYPE_CHECKING:  # the package is imported when an issuer is configured
@@ -107,7 +107,7 @@ class OAuth:
         """
         name = f"{_subject(claims)}@{self.issuer}"
         client = claims.get("client_id", claims.get("azp"))
-        login = credential_of(digest_of(f"client {client}"), name, None)
+        login = credential_of(CredentialKind.LOGIN, digest_of(f"client {client}"), name, None)
         return Principal(name, _scopes(claims), login)
 
     async def _key(self, name: str | None, algorithm: str) -> PyJWK:

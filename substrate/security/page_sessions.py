@@ -22,14 +22,21 @@ from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any, Final
 
+from plexus.principal import LOCAL, Principal
 from plexus.private_files import data_folder
 from plexus.text import replace_controls
 from substrate.security.errors import TooMany
 from substrate.security.private_files import RecordFile
-from substrate.security.tokens import digest_of, new_token
+from substrate.security.tokens import (
+    CredentialKind,
+    TokenFile,
+    credential_of,
+    digest_of,
+    new_token,
+)
 from substrate.server.limits import ServerLimits
 
-__all__ = ("Session", "SessionFile", "is_session_name", "proof_of")
+__all__ = ("Session", "SessionFile", "is_session_name", "principal_of_session", "proof_of")
 
 FILE: Final = "sessions.json"
 #: Prefix of session names. No token can have such a name.
@@ -81,6 +88,20 @@ class Session:
         return min(USED_EVERY_S, self.idle_s / USED_PART)
 
 
+def principal_of_session(session: Session, tokens: TokenFile | None) -> Principal | None:
+    """Return the principal of a session; None if the token that created it is not valid."""
+    principal: Principal | None = LOCAL
+    if session.token is not None:
+        found = None if tokens is None else tokens.get(session.token)
+        principal = None if found is None else found.principal
+    if principal is None:
+        return None
+    name, scopes = principal.name, principal.scopes
+    # A separate credential: when the session ends, so does everything that it has open.
+    credential = credential_of(CredentialKind.SESSION, session.digest, name, scopes)
+    return Principal(name, scopes, credential)
+
+
 class SessionFile:
     """The sessions in one file.
 
@@ -121,6 +142,14 @@ class SessionFile:
     def find_name(self, name: str) -> Session | None:
         """Return the valid session with this name."""
         return self._if_valid(next((s for s in self._file.records() if s.name == name), None))
+
+    def has_credential(self, credential: bytes, tokens: TokenFile) -> bool:
+        """Return whether a valid session has this identifier."""
+        for session in self._file.records():
+            owner = principal_of_session(session, tokens)
+            if owner is not None and owner.credential == credential:
+                return self._if_valid(session) is not None
+        return False
 
     def _if_valid(self, session: Session | None) -> Session | None:
         return None if session is None or self._wall() >= session.ends_s else session

@@ -36,6 +36,7 @@ __all__ = (
     "lock_file",
     "read_json",
     "write_private",
+    "write_private_bytes",
 )
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,12 @@ def ensure_private_folder(folder: Path) -> None:
 
 
 def write_private(file: Path, value: Any) -> None:
-    """Write a value as JSON, readable by its owner only. Raises OSError.
+    """Write a value as JSON, readable by its owner only. Raises OSError."""
+    write_private_bytes(file, wire.encode_pretty(value) + b"\n")
+
+
+def write_private_bytes(file: Path, content: bytes) -> None:
+    """Write a file that only its owner can read. Raises OSError.
 
     Atomic: a reader finds either the whole old content or the whole new content.
     """
@@ -82,7 +88,7 @@ def write_private(file: Path, value: Any) -> None:
     fd = open_private(unfinished, os.O_WRONLY | os.O_EXCL)
     try:
         with os.fdopen(fd, "wb") as out:
-            out.write(wire.encode_pretty(value) + b"\n")
+            out.write(content)
         unfinished.replace(file)
     finally:
         unfinished.unlink(missing_ok=True)

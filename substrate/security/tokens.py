@@ -7,6 +7,7 @@ changed, so a new token works immediately, and a revoked token stops working imm
 from __future__ import annotations
 
 import dataclasses
+import enum
 import hashlib
 import hmac
 import re
@@ -20,7 +21,17 @@ from plexus.principal import Principal
 from plexus.private_files import data_folder
 from substrate.security.private_files import RecordFile
 
-__all__ = ("NAME", "SCOPE", "Token", "TokenFile", "credential_of", "digest_of", "new_token")
+__all__ = (
+    "NAME",
+    "SCOPE",
+    "CredentialKind",
+    "Token",
+    "TokenFile",
+    "credential_of",
+    "digest_of",
+    "kind_of",
+    "new_token",
+)
 
 #: 256 bits; half of that could not be guessed either.
 TOKEN_BYTES: Final = 32
@@ -35,13 +46,37 @@ def new_token() -> str:
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
-def credential_of(digest: bytes, name: str, scopes: frozenset[str] | None) -> bytes:
+class CredentialKind(bytes, enum.Enum):
+    """What a credential is: the first byte of its identifier."""
+
+    #: A server's own token, which other servers do not know.
+    OWN = b"o"
+    #: An additional token, in the file.
+    TOKEN = b"t"
+    #: A browser session.
+    SESSION = b"s"
+    #: A login at an OAuth issuer. It may be valid again with a newer token.
+    LOGIN = b"l"
+
+
+def credential_of(
+    kind: CredentialKind, digest: bytes, name: str, scopes: frozenset[str] | None
+) -> bytes:
     """Return an identifier of what a credential stands for.
 
     It changes with the scopes or the name, so that everything opened with the old one ends.
     """
     allowed = "*" if scopes is None else " ".join(sorted(scopes))
-    return hashlib.sha256(b"%b\0%b\0%b" % (digest, name.encode(), allowed.encode())).digest()
+    content = b"%b\0%b\0%b" % (digest, name.encode(), allowed.encode())
+    return kind.value + hashlib.sha256(content).digest()
+
+
+def kind_of(credential: bytes) -> CredentialKind | None:
+    """Return what the credential with this identifier is; None for an unknown identifier."""
+    try:
+        return CredentialKind(credential[:1])
+    except ValueError:
+        return None
 
 
 def digest_of(secret: str) -> bytes:
@@ -107,6 +142,11 @@ class TokenFile:
 
     def _if_valid(self, token: Token | None) -> Token | None:
         return None if token is None or token.expired(self._wall()) else token
+
+    def has_credential(self, credential: bytes) -> bool:
+        """Return whether a valid token has this identifier."""
+        found = (each for each in self._file.records() if each.principal.credential == credential)
+        return self._if_valid(next(found, None)) is not None
 
     def valid_digests(self) -> frozenset[bytes]:
         """Return the digests of all valid tokens."""
@@ -183,5 +223,6 @@ def _build_token(
     created_s: float,
     expires_s: float | None,
 ) -> Token:
-    owner = Principal(principal, scopes, credential_of(digest, principal, scopes))
+    credential = credential_of(CredentialKind.TOKEN, digest, principal, scopes)
+    owner = Principal(principal, scopes, credential)
     return Token(name, digest, owner, created_s, expires_s)

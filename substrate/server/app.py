@@ -142,12 +142,12 @@ def build_app(
 
     sessions = Sessions(hub.limits) if shared is None else shared.open_sessions(mcp)
     credentials = CredentialWatch(access, (hub.runs, sessions))
-    legacy = SseEndpoint(mcp, opened, credentials)
+    legacy = SseEndpoint(mcp, opened, credentials, None if shared is None else shared.sse_streams)
     # Only the router: Starlette's application would answer exceptions before our error boundary.
     app = Router(
         routes=[
             Route("/", Index(hub.version), methods=["GET"]),
-            Route("/page/{name}", PageFiles()),
+            Route("/page/{name:path}", PageFiles()),
             Route("/session", SessionEndpoint(access)),
             Route("/session/proof", SessionProof(access)),
             Route("/tickets", TicketEndpoint(access, ServerLimits.of(hub.limits))),

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs
 
 from starlette.types import Message, Receive, Scope, Send
 
 from plexus.rpc import wire
+from plexus.text import printable_name
 
 __all__ = (
     "JSON",
@@ -30,8 +32,9 @@ __all__ = (
     "send_wrong_method",
 )
 
-#: Maximum characters of the name and version of a client.
-CLIENT_CHARS = 100
+#: Maximum characters of the name and version of a client, and the header that has them.
+CLIENT_CHARS: Final = 100
+CLIENT_HEADER: Final = b"substrate-client"
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -63,13 +66,21 @@ def header(scope: Scope, name: bytes) -> bytes:
 
 
 def client_name(scope: Scope) -> str | None:
-    """Return the name and version of a client from its User-Agent; None without one.
+    """Return the name and version of a client; None if it does not send any.
 
-    Every browser calls itself by the names of others, so all of them are `browser`.
+    A client names itself with `?client=`, because a browser cannot add headers to a WebSocket, or
+    with the header `Substrate-Client`. Otherwise the User-Agent is used. Every browser calls itself
+    by the names of others, so all of them are `browser`.
     """
+    given = header(scope, CLIENT_HEADER).decode("utf-8", "replace")
+    if b"client=" in scope["query_string"]:
+        query = parse_qs(scope["query_string"].decode("ascii", "replace"))
+        given = query.get("client", [given])[-1]
+    if name := printable_name(given, CLIENT_CHARS):
+        return name
     agent = header(scope, b"user-agent").decode("ascii", "replace").split(" ", 1)[0]
-    printable = "".join(filter(str.isprintable, agent))[:CLIENT_CHARS]
-    return "browser" if printable.startswith("Mozilla/") else printable or None
+    name = printable_name(agent, CLIENT_CHARS)
+    return "browser" if name.startswith("Mozilla/") else name or None
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:

@@ -96,6 +96,7 @@ class EmbeddedApp:
         finally:
             hub, self._hub = self._hub, None
             if hub is not None:
+                hub.load_history.stop()
                 await hub.drain(self._settings.limits.cancel_s)
                 await hub.close()
             shared, self._shared = self._shared, None
@@ -150,6 +151,7 @@ class EmbeddedApp:
                     announce(f"Plugin skipped: {each.source}: {each.reason}")
                 self._shared = await open_shared(self._settings)
                 self._hub = hub
+                hub.load_history.start()
             return self._hub
 
     async def _serve_lifespan(self, receive: Receive, send: Send) -> None:

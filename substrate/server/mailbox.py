@@ -4,7 +4,8 @@ A server sends what another one has to act on: a message of a client about a req
 progress there, or the end of a session. Each server reads every message, in order and once, and
 passes it to its listeners, which ignore what concerns others. A message is retained for a minute.
 Numbers are consecutive, so a server that could not read the database for longer notices the gap,
-and its listeners check what they hold.
+and its listeners check what they hold. A server that must know what others
+have sent before it acts waits for the next read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, Protocol
 
-from plexus.errors import Busy, PlexusError
+from plexus.errors import Busy, Failed, PlexusError
 from plexus.storage.engine import Engine, Row, Transaction
 
 __all__ = ("NOW_MS", "Letter", "Listener", "Mailbox", "post")
@@ -31,6 +32,11 @@ MAX_MESSAGES: Final = 1000
 MAX_BYTES: Final = 16 * 1024 * 1024
 #: How many messages are read at a time.
 PAGE: Final = 500
+#: Seconds that a server waits for the database to know what others have sent: before it acts on
+#: what it knows, and if it cannot act otherwise.
+SYNC_S: Final = 1.0
+NEEDED_SYNC_S: Final = 10.0
+UNKNOWN: Final = "The database of the servers does not answer. Try again."
 #: Delay before reading is tried again after an error, in seconds.
 RETRY_S: Final = 1.0
 
@@ -67,6 +73,9 @@ class Mailbox:
         self._reading: asyncio.Task[None] | None = None
         #: Whether another message may have arrived since the last read began.
         self._changed = False
+        #: What waits for the next read, and whether the database does not answer.
+        self._waiters: list[asyncio.Future[None]] = []
+        self._is_failing = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -81,6 +90,7 @@ class Mailbox:
             self._unsubscribe = None
         if self._reading is not None:
             self._reading.cancel()
+        _resolve(self._waiters, UNKNOWN)
         pending = [*self._tasks, *([] if self._reading is None else [self._reading])]
         if pending:
             await asyncio.wait(pending)
@@ -109,6 +119,24 @@ class Mailbox:
 
         await self._engine.write(insert)
 
+    async def sync(self, *, needed: bool = False) -> None:
+        """Return when every message that was sent before has been passed on.
+
+        Concurrent calls share a read. Raises Failed if the database does not answer soon; then the
+        next calls that do not need it raise immediately, until it answers again.
+        """
+        if self._unsubscribe is None or (self._is_failing and not needed):
+            raise Failed(UNKNOWN)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._on_change()
+        try:
+            async with asyncio.timeout(NEEDED_SYNC_S if needed else SYNC_S):
+                await waiter
+        except TimeoutError:
+            self._is_failing = True
+            raise Failed(UNKNOWN) from None
+
     def run_later(self, work: Coroutine[Any, Any, object]) -> None:
         """Run work that no request waits for. An error of the database is logged."""
         task = asyncio.get_running_loop().create_task(self._run(work))
@@ -133,27 +161,38 @@ class Mailbox:
         try:
             while self._changed:
                 self._changed = False
+                waiters, self._waiters = self._waiters, []
                 try:
-                    await self._read_new()
+                    is_complete = await self._read_new()
                 except PlexusError as error:
+                    self._is_failing = True
+                    self._waiters += waiters
                     logger.warning("messages of other servers cannot be read: %s", error.message)
                     await asyncio.sleep(RETRY_S)
+                    self._changed = True
+                    continue
+                self._is_failing = False
+                if is_complete:
+                    _resolve(waiters)
+                else:
+                    self._waiters += waiters
                     self._changed = True
         finally:
             self._reading = None
 
-    async def _read_new(self) -> None:
+    async def _read_new(self) -> bool:
+        """Pass on what has arrived. Returns whether that is everything."""
         after = self._last
-        newest, rows = await self._engine.read(lambda tx: (_last_id(tx), _messages(tx, after)))
+        newest, rows = await self._engine.read(lambda tx: _read_after(tx, after))
         # A newest number below ours means that the database was replaced by an earlier copy.
         if newest < after or (rows and rows[0][0] != after + 1):
             for listener in self._listeners:
                 listener.on_gap()
-        self._changed |= len(rows) == PAGE
         self._last = rows[-1][0] if rows else newest
         for _, sender, recipient, kind, body in rows:
             if sender != self.name:
                 self._pass_on(Letter(recipient, kind, bytes(body)))
+        return len(rows) < PAGE
 
     def _pass_on(self, letter: Letter) -> None:
         for listener in self._listeners:
@@ -161,6 +200,16 @@ class Mailbox:
                 listener.on_letter(letter)
             except Exception:  # a defect of one listener must not keep messages from the others
                 logger.exception("a message of another server could not be handled")
+
+
+def _resolve(waiters: list[asyncio.Future[None]], failure: str | None = None) -> None:
+    for waiter in waiters:
+        if waiter.done():
+            continue  # it has waited too long
+        if failure is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(Failed(failure))
 
 
 def post(tx: Transaction, sender: str, principal: str, letter: Letter) -> None:
@@ -171,6 +220,12 @@ def post(tx: Transaction, sender: str, principal: str, letter: Letter) -> None:
         f" VALUES (?, ?, ?, ?, ?, ?, {NOW_MS})",
         (_last_id(tx) + 1, sender, principal, *letter),
     )
+
+
+def _read_after(tx: Transaction, after: int) -> tuple[int, list[Row]]:
+    """Return the newest number, and the oldest messages after this one."""
+    newest = _last_id(tx)
+    return newest, [] if newest == after else _messages(tx, after)
 
 
 def _messages(tx: Transaction, after: int) -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import sys
 import time
@@ -19,6 +20,7 @@ import uvloop
 
 from mcp_view.server import McpOptions
 from plexus.errors import PlexusError
+from plexus.registry.lazy import resolve
 from plexus.runtime.hub import Plexus
 from plexus.runtime.stored_run import ENDED_STATES
 from substrate.build_hub import (
@@ -34,7 +36,7 @@ from substrate.front.listener import FrontListener
 from substrate.mcp_server import make_mcp_server, mcp_options
 from substrate.run_store.lazy_store import LazyRunStore
 from substrate.security.authentication import Access, Credential
-from substrate.security.exposure import check_exposure, connect_address, url_host
+from substrate.security.exposure import check_exposure, connect_address, is_loopback, url_host
 from substrate.security.lockfile import LockFile
 from substrate.security.oauth import OAuth
 from substrate.security.page_sessions import SessionFile
@@ -58,11 +60,14 @@ from substrate.telemetry.observers import Observers
 from substrate.telemetry.refusals import Refusals
 from substrate.telemetry.tracing import OriginMiddleware
 
-if TYPE_CHECKING:  # only servers on PostgreSQL import it
+if TYPE_CHECKING:
+    from substrate.cli.terminal.run_lines import RunLines
     from substrate.server.shared_state import SharedState
 
 __all__ = ("Server", "bind", "serve_http")
 
+#: Imported only on a terminal.
+RUN_LINES = "substrate.cli.terminal.run_lines:RunLines"
 #: Seconds that connections may take to close after all runs have ended.
 CLOSE_S = 3
 #: Seconds after which open connections are aborted. The app notices within the rest of `CLOSE_S`.
@@ -243,6 +248,11 @@ async def _serve(
     settings: Settings, files: ProjectFiles, sock: socket.socket, make_hub: MakeHub
 ) -> Plexus:
     hub, broken = make_hub(settings, Path.cwd(), files)
+    # A server that reloads its activations, as `substrate dev` does, is for its author only.
+    for_author = make_hub is not build_hub
+    # Without tokens, a client behind a proxy could pass for the operator.
+    hub.runs.shows_defects = settings.auth == "token" and is_loopback(settings.bind)
+    hub.runs.shows_defects_to_all = hub.runs.shows_defects and for_author
     store = LazyRunStore(hub, settings, Path.cwd())
     broken += await open_hub(hub)
     port = sock.getsockname()[1]
@@ -252,8 +262,12 @@ async def _serve(
         await hub.close()
         raise SettingsError(f"Cannot use the database of --database: {error.message}") from error
     tickets = None if shared is None else shared.tickets
-    with _open_access(settings, hub, port, Path.cwd(), tickets) as (access, token):
+    with (
+        _open_access(settings, hub, port, Path.cwd(), tickets) as (access, token),
+        hub.load_history.sampling(),
+    ):
         observers = Observers(hub, settings)
+        lines = _run_lines(hub, settings)
         server = make_server(
             hub,
             port,
@@ -266,8 +280,7 @@ async def _serve(
         )
         signals = StopSignals()
         fronts = FrontListener(hub, settings, port)
-        # A server that reloads its activations, as `substrate dev` does, is for its author only.
-        if make_hub is build_hub:
+        if not for_author:
             fronts.open(server_key(settings, files, Path.cwd()))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [sock])
@@ -275,6 +288,10 @@ async def _serve(
                 announce(f"Plugin skipped: {plugin.source}: {plugin.reason}")
             address = f"http://{url_host(connect_address(settings.bind))}:{port}"
             hub.find_page = lambda: f"{address}/"
+            # Imported when it is first asked for: it imports the run store.
+            hub.describe_server = lambda: resolve("substrate.server.server_facts:server_facts")(
+                settings, Path.cwd(), address
+            )
             _print_address(address, hub.version, token)
             notify_of_recording(settings)
             store.open_later()
@@ -297,6 +314,8 @@ async def _serve(
                     await fronts.finish(FINISH_S)
                     server.should_exit = True
         observers.close()
+        if lines is not None:
+            lines.close()
     if shared is not None:
         await shared.close()
     return hub
@@ -357,6 +376,15 @@ def _oauth(settings: Settings, hub: Plexus, port: int) -> OAuth | None:
         hub.scopes,
         audience=settings.oauth_audience or None,
     )
+
+
+def _run_lines(hub: Plexus, settings: Settings) -> RunLines | None:
+    """Print a line for each run if a person can see it, unless the log does so already."""
+    logs_runs = logging.getLogger("substrate.runs").isEnabledFor(logging.INFO)
+    if not sys.stderr.isatty() or settings.log_format == "json" or logs_runs:
+        return None
+    make: Callable[[Plexus], RunLines] = resolve(RUN_LINES)
+    return make(hub)
 
 
 async def _wait_idle(server: Server, fronts: FrontListener, hub: Plexus, idle_s: float) -> None:

@@ -1,8 +1,8 @@
 """State that all servers of one PostgreSQL database share, so that any of them answers a client.
 
-It consists of the secret that signs request states, the sessions of MCP clients, the tickets of web
-pages, and the mailbox through which servers pass messages to each other. A server on SQLite is the
-only one of its address and keeps all of this in memory.
+It consists of the secret that signs request states, the sessions and legacy streams of MCP clients,
+the tickets of web pages, and the mailbox through which servers pass messages to each other. A
+server on SQLite is the only one of its address and keeps all of this in memory.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from substrate.server.limits import ServerLimits
 from substrate.server.mailbox import Mailbox
 from substrate.server.mcp.session_rows import SessionRows
 from substrate.server.mcp.shared_sessions import SharedSessions
+from substrate.server.mcp.shared_sse import SharedSseStreams
 
 __all__ = ("COMPONENT", "SharedState", "open_shared_state")
 
@@ -73,6 +74,17 @@ COMPONENT: Final = Component(
                 "CREATE INDEX stream_tickets_by_identity ON stream_tickets (identity)",
             )
         ),
+        Migration(
+            both=(
+                """CREATE TABLE sse_streams (
+                    id {name} PRIMARY KEY,
+                    principal {name} NOT NULL,
+                    scopes TEXT,
+                    credential {bytes},
+                    used_ms BIGINT NOT NULL
+                )""",
+            )
+        ),
     ),
 )
 
@@ -86,6 +98,7 @@ class SharedState:
         self.secret: Final = secret
         self.mailbox: Final = Mailbox(engine)
         self.sessions: Final = SessionRows(engine)
+        self.sse_streams: Final = SharedSseStreams(engine, self.mailbox)
         self.tickets: Final = TicketRows(engine, limits)
 
     def open_sessions(self, server: McpServer) -> SharedSessions:

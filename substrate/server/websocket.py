@@ -83,7 +83,7 @@ class MessageSocket:
             reason = str(error)[:CLOSE_REASON_CHARS]
             await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
             return
-        connection = Connection(self._hub, view, principal, client=client_name(scope))
+        connection = Connection(self._hub, view, principal, client=client_name(scope), lasting=True)
         socket = _RevocableSocket(connection)
         self._open.add(connection)
         self._credentials.add(credential, socket)

@@ -34,11 +34,12 @@ from plexus import (
     Select,
     method,
 )
-from plexus.events import Cancelled, ErrorEvent, Result
+from plexus.events import Cancelled, ErrorEvent, QuestionAnswered, Result
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime.calls import Call
+from plexus.runtime.log import wall_ms
 from plexus.runtime.run import Run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -140,6 +141,17 @@ async def test_open_questions_are_listed_with_everything_needed_to_answer(hub: P
         "expires_ms": found.asked_ms + 300_000,
     }
     assert before - 1000 <= found.asked_ms <= time.time() * 1000 + 1000
+
+
+async def test_a_question_has_the_client_of_its_run_and_expires_with_the_run(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub(Approvals, Asking, limits=Limits(run_s=10))
+    run = hub.call("asking.ask", ["select"], client="Claude Code/2.1").run
+    await until(lambda: bool(run.questions))
+    [found] = (await pending(hub)).approvals
+    assert found.client == "Claude Code/2.1"
+    assert abs(found.expires_ms - (wall_ms(run.started_at) + 10_000)) < 5
 
 
 async def test_details_are_listed_if_a_question_has_them(hub: Plexus) -> None:
@@ -360,6 +372,17 @@ async def test_an_unanswered_permission_request_is_denied(open_hub: OpenHub) -> 
     run = await permit(hub)
     assert await decision(run) == {"behavior": "deny", "message": "no answer within 0.2 s"}
     assert await ids(hub) == []
+
+
+@pytest.mark.parametrize(("approve", "outcome"), [(True, "answered"), (False, "declined")])
+async def test_the_run_of_a_permission_records_who_decided(
+    hub: Plexus, approve: bool, outcome: str
+) -> None:
+    run = await permit(hub)
+    params = {"approval_id": f"{run.id}.permit", "approve": approve}
+    await read(hub.call("approvals.respond", params, client="page 2"))
+    event, _ = await follow(run)
+    assert event == QuestionAnswered("permit", outcome, True if approve else None, "page 2")  # type: ignore[arg-type]  # one of its outcomes
 
 
 async def test_a_cancelled_permission_request_is_closed(hub: Plexus) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import OpenHub
-from hub_calls import OTHER, call, settled
+from hub_calls import OTHER, call, read, settled
 from stored_runs import MemoryStore, attach_store
 
 from activations.approvals import Approvals
@@ -21,6 +21,7 @@ from plexus.principal import LOCAL
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 SURE = QuestionAsked("1", "confirm", "Sure?", {"type": "boolean"}, 60.0)
+PERMIT = QuestionAsked("permit", "confirm", "Allow Bash?", {"type": "boolean"}, 60.0)
 NAME = QuestionAsked("2", "prompt", "Name?", {"type": "string"}, 60.0)
 
 
@@ -62,6 +63,30 @@ async def test_questions_of_other_processes_are_listed_and_answered_there(
     answer = {"approval_id": "7.1", "approve": False, "message": "no", "answer": None}
     assert store.requests == [("approvals.respond", answer)]
     assert await pending(hub) == []  # although the store still has it
+
+
+async def test_a_permission_for_another_process_is_listed_and_answered_but_not_asked_of_its_caller(
+    hub: Plexus, store: MemoryStore
+) -> None:
+    store.create(9, method="approvals.permit")
+    store.ask(9, PERMIT)
+    assert await pending(hub) == ["7.1", "9.permit"]
+    run = hub.runs.find(9, LOCAL)
+    assert not run.questions
+    closed: list[tuple[int, str]] = []
+    hub.questions.on_change(lambda run, request, _: closed.append((run.id, request)))
+    assert isinstance(await respond(hub, "9.permit"), Answered)
+    assert store.requests[-1][0] == "approvals.respond"
+    assert await pending(hub) == ["7.1"]  # although the store still has it
+    assert closed == [(9, "permit")]
+    store.create(10, method="approvals.permit")
+    store.ask(10, PERMIT)
+    assert await pending(hub) == ["7.1", "10.permit"]
+    store.append(10, Complete())
+    await store.load(10)
+    assert await pending(hub) == ["7.1"]
+    assert closed[-2:] == [(10, "permit")] * 2  # it has opened and closed
+    assert hub.questions.separate == {}
 
 
 async def test_a_question_that_was_never_listed_is_answered(
@@ -129,3 +154,30 @@ async def test_watch_reports_questions_of_other_processes(hub: Plexus, store: Me
     watching.cancel("enough")
     await settled(watching)
     assert store.listeners == []
+
+
+async def test_a_question_of_another_process_has_the_context_of_its_run(
+    hub: Plexus, store: MemoryStore
+) -> None:
+    fields: dict[str, Any] = {
+        "arguments": '{"command":"ls"}',
+        "summary": "ls",
+        "client": "Claude Code/2.1",
+    }
+    store.create(9, SURE, method="bash.execute", **fields)
+    store.ask(9, SURE)
+    [end] = await call(hub, "approvals.pending", {"run": 9})
+    assert isinstance(end, Result)
+    assert isinstance(end.result, Pending)
+    [found] = end.result.approvals
+    assert (found.method, found.arguments, found.summary, found.client) == (
+        "bash.execute",
+        {"command": "ls"},
+        "ls",
+        "Claude Code/2.1",
+    )
+    [answered] = await read(
+        hub.call("approvals.respond", {"approval_id": "9.1", "approve": True}, client="page 2")
+    )
+    assert isinstance(answered, Result)
+    assert store.clients[-1] == "page 2"

@@ -27,7 +27,7 @@ from starlette.types import Message, Scope
 from websockets.sync.client import connect
 
 from activations.bash import Bash, Exit
-from activations.bash.confinement import LIMIT_PROCESSES, STAGE
+from activations.processes.sandbox.confinement import LIMIT_PROCESSES, STAGE
 from plexus.limits import Limits
 from substrate.security.authentication import Access
 from substrate.security.guard import Guard, allowed_names
@@ -123,11 +123,11 @@ def test_cve_2025_6514_of_mcp_remote_only_bash_runs_a_command_line() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and node.value == "-c"
     ]
-    # The second also starts two scripts, which take values as arguments only. The third
+    # The first also starts two scripts, which take values as arguments only. The third
     # starts our own Python program.
     assert {*named} == {
-        "activations/bash/activation.py",
-        "activations/bash/confinement.py",
+        "activations/processes/sandbox/confinement.py",
+        "activations/processes/sandbox/launcher.py",
         "activations/processes/supervisor_client.py",
     }
     assert not any(mark in script for script in (STAGE, LIMIT_PROCESSES) for mark in "`%{")

@@ -138,8 +138,9 @@ def _bounded(schema: Schema, number: float) -> float:
     if "exclusiveMinimum" in schema:
         number = max(number, schema["exclusiveMinimum"] + 1)
     least: float = schema.get("minimum", number)
+    number = max(number, least)
     most: float = schema.get("maximum", number)
-    return min(max(number, least), most)
+    return min(number, most)
 
 
 # --- invalid values ---------------------------------------------------------------------------

@@ -53,7 +53,7 @@ async def test_every_tool_describes_its_parameters(revision: str, hub: Plexus) -
     peer = McpPeer(hub, revision, options=McpOptions(tools=ALL_TOOLS))
     tools = (await peer.result("tools/list"))["tools"]
     ours = [tool for tool in tools if tool["name"].startswith("arbor.")]
-    assert len(ours) == 28
+    assert len(ours) == 29
     assert all("broken" not in tool["description"] for tool in ours)
 
 

@@ -18,6 +18,7 @@ from plexus import Activation, Content, Detached, Plexus, Principal, method
 from plexus.errors import Failed, InvalidParams
 from plexus.events import Complete, QuestionAsked
 from plexus.limits import Limits
+from plexus.principal import LOCAL
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -148,6 +149,24 @@ async def test_the_questions_of_a_task_of_another_process_are_shown_and_answered
     refused = await peer.error("tasks/update", params | {"taskId": "8"})
     assert refused["message"] == "an answer must be true"
     assert (await get(peer, 8))["status"] == "input_required"
+
+
+@BOTH
+async def test_a_question_that_is_not_for_the_caller_of_a_task_is_not_asked_of_it(
+    revision: str, hub: Plexus, store: MemoryStore
+) -> None:
+    permit = QuestionAsked("permit", "confirm", "Allow Bash?", {"type": "boolean"}, 60.0)
+    create(store, 7, Content("a"))
+    store.ask(7, permit)
+    peer = peer_of(hub, revision)
+    task = await get(peer, 7)
+    assert task["status"] == "working"
+    assert "inputRequests" not in task
+    found = hub.runs.find(7, LOCAL)
+    assert hub.questions.requests(found) == ["permit"]
+    store.append(7, Complete())
+    await store.load(7)
+    assert hub.questions.requests(found) == []
 
 
 @BOTH

@@ -242,7 +242,7 @@ async def test_the_first_result_of_a_long_run_says_where_runs_can_be_watched(
     clock.now += 60
     result = await peer.tool("notes.find", {"text": "a"})
     assert "found a" in text_of(result)
-    assert "can watch and stop this and other runs at http://127.0.0.1:4444/#/run/" in text_of(
+    assert "can watch and stop this and other runs at http://127.0.0.1:4444/#/runs/" in text_of(
         result
     )
     assert "watch" not in text_of(await peer.tool("notes.find", {"text": "a"}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, Literal
@@ -31,7 +32,8 @@ from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime import runs
-from plexus.runtime.builtin import PlexusActivation, RunsChanged
+from plexus.runtime.builtin import RUNS_PER_EVENT, PlexusActivation, RunsChanged
+from plexus.runtime.run import LocalRun
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -211,13 +213,31 @@ async def test_runs_lists_the_callers_own_runs_newest_first(open_hub: OpenHub) -
     hub.call("slow.wait", None, OTHER)
     listed = await value(hub, "plexus.runs")
     assert [(one["method"], one["state"]) for one in listed] == [
-        ("plexus.runs", "running"),
         ("slow.wait", "running"),
         ("demo.echo", "complete"),
     ]
-    assert listed[1]["run"] == waiting.id
-    assert listed[1]["last_seq"] == 1
-    assert "duration_ms" in listed[2]
+    assert listed[0]["run"] == waiting.id
+    assert listed[0]["last_seq"] == 1
+    assert "duration_ms" in listed[1]
+
+
+async def test_runs_that_only_watch_or_control_the_server_are_listed_on_request_and_marked(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub(Demo)
+    await settled(hub.call("demo.echo", ["a"]).run)
+    watching = hub.call("plexus.watch").run
+    assert [one["method"] for one in await value(hub, "plexus.runs")] == ["demo.echo"]
+    listed = await value(hub, "plexus.runs", {"system": True})
+    assert {(one["method"], one.get("system")) for one in listed} == {
+        ("plexus.runs", True),
+        ("plexus.watch", True),
+        ("demo.echo", None),
+    }
+    assert hub.runs.counts()["complete"] == 1
+    assert "running" not in hub.runs.counts()
+    watching.cancel("enough")
+    await settled(watching)
 
 
 async def test_runs_can_be_chosen_by_state_and_number(open_hub: OpenHub) -> None:
@@ -461,10 +481,12 @@ def test_the_hubs_own_methods_declare_hints() -> None:
     assert unlisted == {
         "complete",
         "find_runs",
+        "items",
         "keep",
         "prompts",
         "release",
         "resources",
+        "run_counts",
         "unsubscribe",
         "watch",
     }
@@ -483,6 +505,8 @@ def test_the_hubs_own_methods_declare_hints() -> None:
         "history",
         "find_runs",
         "inspect",
+        "items",
+        "run_counts",
     }
     assert specs["delete"].hints.destructive
     assert specs["prune"].hints.destructive
@@ -495,3 +519,50 @@ async def test_the_old_spelling_works_here_too(open_hub: OpenHub) -> None:
     with pytest.raises(UnknownMethod):
         hub.call("plexus.nothing")
     assert (await call(hub, "plexus_runs", None, LOCAL))[-1].terminal
+
+
+async def test_a_watch_of_ten_thousand_runs_describes_only_what_has_changed(
+    open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 10_000
+    hub = open_hub(Demo, Slow, limits=Limits(finished_runs=2 * count, finished_bytes=2**40))
+    for _ in range(count // 500):
+        started = [hub.call("demo.echo", ["a"]).run for _ in range(500)]
+        await settled(started[-1])
+        await until(lambda: not hub.runs.running())
+    described = 0
+    describe = LocalRun.describe
+
+    def counted(run: LocalRun) -> dict[str, Any]:
+        nonlocal described
+        described += 1
+        return describe(run)
+
+    monkeypatch.setattr(LocalRun, "describe", counted)
+    watching = hub.call("plexus.watch", {"interval_s": 0.1}).run
+    seen: set[int] = set()
+    async with asyncio.timeout(20), aclosing(watching.batches(owner=True)) as batches:
+        async for batch in batches:
+            for event in batch.events:
+                assert isinstance(event, RunsChanged)
+                assert len(event.runs) <= RUNS_PER_EVENT
+                seen |= {run["run"] for run in event.runs}
+            if len(seen) == count:
+                break
+        assert described == count
+        progressing = hub.call("slow.wait").run
+        await call(hub, "plexus.hash")
+        async for batch in batches:
+            event = batch.events[-1]
+            assert isinstance(event, RunsChanged)
+            assert [run["run"] for run in event.runs] == [progressing.id]
+            break
+        begun = time.perf_counter()
+        found = [run.fingerprint() for run in hub.runs.list_for(LOCAL, system=False)]
+        # What every interval costs while a run is in progress: 10 ms on an idle machine.
+        assert time.perf_counter() - begun < 0.25
+        assert len(found) == count + 1
+    assert described <= count + 2
+    watching.cancel("enough")
+    progressing.cancel("enough")
+    await settled(watching)

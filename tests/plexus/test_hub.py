@@ -228,6 +228,38 @@ async def test_the_callers_own_parameters_are_not_changed(open_hub: OpenHub) -> 
     assert params == {"text": "a", "_run": "k", "_after": 0}
 
 
+async def test_a_lookup_is_a_control_call_only_for_a_read_only_method(open_hub: OpenHub) -> None:
+    class Files(Activation):
+        """Files."""
+
+        namespace = "files"
+        version = "1.0.0"
+
+        @method(read_only=True)
+        async def list(self) -> str:
+            """List."""
+            return "none"
+
+        @method
+        async def delete(self) -> str:
+            """Delete."""
+            return "gone"
+
+    hub = open_hub(Files)
+    for name, lookup, purpose in (
+        ("files.list", True, "control"),
+        ("files.list", False, "work"),
+        ("files.delete", True, "work"),
+    ):
+        run = hub.call(name, {"_lookup": lookup}).run
+        await settled(run)
+        assert run.purpose == purpose
+    listed = [run.method for run in hub.runs.list_for(LOCAL, system=False)]
+    assert sorted(listed) == ["files.delete", "files.list"]
+    with pytest.raises(InvalidParams, match="_lookup must be true or false"):
+        hub.call("files.list", {"_lookup": "yes"})
+
+
 # --- keys ----------------------------------------------------------------------------------------
 
 

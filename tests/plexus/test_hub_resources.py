@@ -298,7 +298,7 @@ async def test_the_error_of_a_run_is_on_a_separate_line(open_hub: OpenHub) -> No
 
 async def test_a_value_that_is_not_text_is_shown_as_json(open_hub: OpenHub) -> None:
     hub = open_hub(Demo)
-    run = hub.call("plexus.runs").run
+    run = hub.call("plexus.runs", {"system": True}).run
     await settled(run)
     assert f'"run": {run.id}' in await text_of(hub, f"run://{run.id}")
     run = hub.call("demo.echo", ["some text"]).run

@@ -142,6 +142,19 @@ async def test_engines_that_migrate_concurrently_migrate_each_component_once(dat
         await engine.close()
 
 
+async def test_a_file_that_another_engine_is_creating_is_not_one_of_another_program(
+    tmp_path: Path,
+) -> None:
+    # One round in ten failed while the owner of the file was read in several steps.
+    for number in range(60):
+        database = str(tmp_path / f"{number}.db")
+        opened = await asyncio.gather(
+            *(open_engine(database, component) for component in (BOXES, ARBOR) * 6)
+        )
+        for engine in opened:
+            await engine.close()
+
+
 async def test_a_commit_notifies_subscribers_of_every_engine_of_the_component(
     boxes: Engine, database: str
 ) -> None:

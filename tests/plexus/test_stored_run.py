@@ -344,10 +344,10 @@ async def test_watch_waits_for_signals_and_lists_the_runs_of_other_processes(
         listings = 0
         list_for = hub.runs.list_for
 
-        def counted(principal: Principal) -> list[Run]:
+        def counted(principal: Principal, *, system: bool = True) -> list[Run]:
             nonlocal listings
             listings += 1
-            return list_for(principal)
+            return list_for(principal, system=system)
 
         hub.runs.list_for = counted  # type: ignore[method-assign]  # counts the comparisons
         await asyncio.sleep(0.35)  # longer than several intervals

@@ -498,10 +498,12 @@ def test_no_cookie_authenticates(server: Server) -> None:
 
 
 @pytest.mark.usefixtures("_data")
-def test_a_session_survives_a_restart_of_the_server() -> None:
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+def test_a_session_survives_a_restart_of_the_server(*, kill: bool) -> None:
     with serving(auth="token") as former:
         secret = exchange(former, former.token)
         port = former.port
+        former.stop(kill=kill)
     with serving("--port", str(port), auth="token") as again:
         assert status(again, secret) == 200
         with again.request("POST", "/token/rotate", {}, bearer(again.token)) as response:

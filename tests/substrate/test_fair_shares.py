@@ -127,10 +127,11 @@ def post(server: Server, token: str, method: str, params: Any = None) -> Any:
 
 
 def running(server: Server, headers: dict[str, str]) -> int:
-    with server.request("POST", "/rpc", request("health.check", {}), headers) as response:
-        terminal = json.loads(response.read())["result"]["terminal"]
-    runs = terminal["result"]["runs"]
-    return int(runs.get("running", 0)) + int(runs.get("cancelling", 0)) - 1  # the check itself
+    """Return how many runs of all principals are in progress, watches included."""
+    with server.request("GET", "/metrics", headers=headers) as response:
+        lines = response.read().decode().splitlines()
+    [value] = [line.split()[1] for line in lines if line.startswith("substrate_runs_in_flight ")]
+    return int(float(value))
 
 
 def flood(peer: Peer, method: str, params: Any = None) -> tuple[list[int], Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -113,7 +114,8 @@ def ask(server: RunningServer, method: str, **params: Any) -> Any:
 
 def run_of(method: str) -> dict[str, Any]:
     """Return the only run of a method, as the server lists it."""
-    [run] = [run for run in ask(the_server(), "plexus.runs") if run["method"] == method]
+    listed = ask(the_server(), "plexus.runs", system=True)
+    [run] = [run for run in listed if run["method"] == method]
     found: dict[str, Any] = run
     return found
 
@@ -503,6 +505,35 @@ def test_commands_run_in_the_folder_and_with_the_variables_of_their_own_front(
                 seen += event.get("data", "")
             assert set(seen.splitlines()) == {f"{who} in {project}"}
         assert len(servers()) == 1
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_sandboxed_commands_cannot_read_the_secrets_that_variables_of_their_front_name(
+    project: Path,
+) -> None:
+    # Not in /tmp, which a sandbox hides anyway.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        secret = Path(folder, "kube.yaml")
+        secret.write_text("the secret")
+        reading = {"command": f"cat {secret}; echo end", "timeout_s": 20}
+        options = ("--bash-sandbox", "workspace")
+        with front(project, *options) as other:
+            # The server has the variables of the front that starts it.
+            assert _output(other, reading) == "the secretend\n"
+            with front(project, *options, KUBECONFIG=str(secret)) as owner:
+                for _ in range(5):
+                    outputs = [_output(process, reading) for process in (owner, other)]
+                    assert outputs == ["end\n", "the secretend\n"]
+        assert len(servers()) == 1
+
+
+def _output(process: Server, params: dict[str, Any]) -> str:
+    """Execute a command through a front, and return what it wrote to its standard output."""
+    subscription = process.start("bash.execute", params)
+    text = ""
+    while not ends(event := process.item(subscription)):
+        text += event["data"] if event["type"] == "stdout" else ""
+    return text
 
 
 def test_short_calls_of_two_fronts_are_never_mixed(project: Path) -> None:

@@ -97,7 +97,7 @@ def routes() -> list[tuple[str, str]]:
     for route in inner.routes:
         assert isinstance(route, Route | WebSocketRoute), "a route that the tests do not know"
         path = route.path.replace("{run}", "1").replace("{path:path}", "")
-        path = path.replace("{name}", "index.html")
+        path = path.replace("{name:path}", "index.html")
         found.append(("http" if isinstance(route, Route) else "websocket", path))
     return found
 

@@ -33,15 +33,20 @@ SECRET = "heliotrope"
 
 #: The parameters that name an object of a principal.
 OWNED = {"tree_id", "tree", "node_id", "node", "session", "session_name", "run", "approval_id"}
+#: Methods that create the session they name, for the caller alone.
+CREATING = {"python.evaluate", "python.restart"}
 #: Other required parameters of methods.
 NEEDED: dict[str, Any] = {
     "for_s": 1.0,
     "answer": True,
     "approve": True,
+    "code": "le",
     "content": "text",
+    "expression": "1",
     "handle": "plugin@1.0.0::method:meta",
     "message": "text",
     "metadata": {},
+    "name": "len",
     "new_name": "another",
     "nodes": [{"content": "text"}],
     "query": "text",
@@ -78,6 +83,7 @@ class World:
         node = await self.value("arbor.node_create_text", tree_id=tree["tree_id"], content=SECRET)
         await self.value("chat.create", name=f"{SECRET}-1", model="echo:echo")
         await self.value("chat.send", session=f"{SECRET}-1", message=SECRET)
+        await self.value("python.evaluate", expression="1", session=f"{SECRET}-1")
         run = self.hub.call("asks.one", {}, ALICE).run
         await until(lambda: bool(run.questions))
         request = next(iter(run.questions or {}))
@@ -86,6 +92,7 @@ class World:
             "tree": tree["tree_id"],
             "node_id": node["node_id"],
             "node": node["node_id"],
+            "node_ids": [node["node_id"]],
             "parent": node["node_id"],
             "session": f"{SECRET}-1",
             "session_name": f"{SECRET}-1",
@@ -111,6 +118,7 @@ class World:
             "tree": tree,
             "node_id": node,
             "node": node,
+            "node_ids": [node],
             "parent": node,
             "session": "nobodys",
             "session_name": "nobodys",
@@ -178,7 +186,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 def naming(hub: Plexus) -> list[str]:
     """Return the methods with a parameter that names an object of a principal."""
-    return [spec.name for spec in hub.methods() if OWNED & set(spec.names)]
+    return [
+        spec.name for spec in hub.methods() if OWNED & set(spec.names) and spec.name not in CREATING
+    ]
 
 
 def all_names() -> list[str]:

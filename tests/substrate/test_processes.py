@@ -227,7 +227,9 @@ def test_a_question_is_answered_from_the_server(project: Path) -> None:
         with pytest.raises(Exception, match="no open question"):
             server.ask("plexus.respond", run=run, request="77", answer="x")
         assert server.ask("plexus.respond", run=run, request=pending["request"], answer="Ada")
-        assert server.items(run)[-1] == {"seq": 2, "type": "complete", "result": "Ada"}
+        answered, end = server.items(run)[-2:]
+        assert (answered["type"], answered["answer"], answered["seq"]) == ("answered", "Ada", 2)
+        assert end == {"seq": 3, "type": "complete", "result": "Ada"}
         assert server.approvals() == []
 
 

@@ -346,7 +346,7 @@ def test_rotating_the_servers_token_ends_everything_that_is_open_with_it(server:
 def test_every_route_is_tested_here_or_responds_immediately() -> None:
     app = build_app(hub := Plexus(), 1, make_mcp_server(hub, McpOptions()), access=Access("x"))
     assert isinstance(vars(app)["_app"], Guard)
-    at_once = {"/", "/page/{name}", "/session", "/token/rotate", "/metrics", "/messages"}
+    at_once = {"/", "/page/{name:path}", "/session", "/token/rotate", "/metrics", "/messages"}
     at_once |= {"/.well-known/oauth-protected-resource{path:path}"}
     at_once |= {"/session/proof", "/tickets"}
     ended = {"/rpc", "/mcp", "/sse", "/runs/{run}/events"}

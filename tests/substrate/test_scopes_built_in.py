@@ -39,6 +39,14 @@ CHANGES = {
         *("claudecode.chat", "claudecode.create", "claudecode.delete", "claudecode.fork"),
     ],
     "approvals": ["approvals.permit", "approvals.respond"],
+    "python": [
+        *("python.close_session", "python.evaluate", "python.interrupt", "python.reset"),
+        "python.restart",
+    ],
+    "tasks": [
+        *("tasks.close_task", "tasks.create_task", "tasks.delete", "tasks.import"),
+        *("tasks.link_tasks", "tasks.next_task", "tasks.update_task"),
+    ],
 }
 SCOPE_OF = {name: scope for scope, names in CHANGES.items() for name in names}
 #: Methods with the read scope that change something: they affect only the caller's own runs, and
@@ -55,10 +63,10 @@ OWN = {
     "plexus.unsubscribe",
 }
 
-#: Every set of scopes there is, with and without the one that goes without saying.
+#: No scope, each one, each pair, and all: scopes are independent of each other.
 SETS = [
     frozenset(chosen)
-    for size in range(len(CHANGES) + 2)
+    for size in (0, 1, 2, len(CHANGES) + 1)
     for chosen in itertools.combinations([*CHANGES, "read"], size)
 ]
 

@@ -24,10 +24,12 @@ from mcp_network import (
     BOTH,
     ENVELOPE,
     LATEST,
+    SSE,
     Client,
     body_of,
     messages,
     read_events,
+    reading,
     request,
     runs,
     stateless,
@@ -180,10 +182,27 @@ def test_what_a_client_sets_on_one_server_holds_on_the_others(both: Replicas) ->
         f" WHERE session = '{client.session}'"
     )
     assert both.rows(stored) == [(uri,)]
-    # The other server knows the subscription when the message about it has arrived.
     unsubscribe = request("resources/unsubscribe", {"uri": uri})
-    wait_until(lambda: status(there.post(unsubscribe)) == 200 and both.rows(stored) == [])
+    assert status(there.post(unsubscribe)) == 200
+    assert both.rows(stored) == []
     assert both.rows(row) == [(4,)], "the other server has not stored its earlier level again"
+
+
+def test_a_setting_holds_on_every_server_when_it_is_acknowledged(both: Replicas) -> None:
+    client = session_at(both.first)
+    servers = [client, elsewhere(client, both.second)]
+    assert status(servers[1].post(request("ping"))) == 200
+    stored = f"SELECT uri FROM mcp_subscriptions WHERE session = '{client.session}'"
+    for number in range(10):
+        here, there = servers if number % 2 else reversed(servers)
+        uri = {"uri": f"run://{number}"}
+        assert status(here.post(request("resources/subscribe", uri))) == 200
+        assert status(there.post(request("resources/unsubscribe", uri))) == 200
+        assert both.rows(stored) == []
+        for server, level in ((here, "error"), (there, "debug")):
+            assert status(server.post(request("logging/setLevel", {"level": level}))) == 200
+        row = f"SELECT level FROM mcp_sessions WHERE id = '{client.session}'"
+        assert both.rows(row) == [(0,)]
 
 
 def test_a_deleted_session_is_unknown_to_every_server(both: Replicas) -> None:
@@ -223,6 +242,7 @@ def test_a_revoked_token_ends_its_sessions_on_every_server(both: Replicas) -> No
         list(read_events(stream))
     for address in (first, second):
         assert status(elsewhere(client, address).post(request("ping"))) == 401
+    wait_until(lambda: not both.rows(f"SELECT 1 FROM mcp_sessions WHERE id = '{client.session}'"))
 
 
 def test_an_unused_session_expires(both: Replicas) -> None:
@@ -297,6 +317,31 @@ def test_a_message_of_another_token_reaches_no_request(both: Replicas) -> None:
         message = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
         assert status(there.post(message | {"params": {"requestId": 7}})) == 404
         assert "waited" in [each.data for each in stream if each.data][-1]
+
+
+def test_a_message_of_the_older_transport_reaches_the_server_of_its_stream(both: Replicas) -> None:
+    response = both.first.request("GET", "/sse", headers={"Accept": SSE})
+    with reading(response) as events:
+        path = next(events).data
+        params = {"protocolVersion": "2024-11-05", "capabilities": {}}
+        params["clientInfo"] = {"name": "t", "version": "1"}
+        assert status(both.second.request("POST", path, request("initialize", params))) == 202
+        assert next(events).message["result"]["protocolVersion"] == "2024-11-05"
+        ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        assert status(both.first.request("POST", path, ready)) == 202
+        for number, address in enumerate((both.second, both.first) * 3):
+            called = request("tools/call", {"name": "demo.echo", "arguments": {"text": "hi"}})
+            assert status(address.request("POST", path, called | {"id": number})) == 202
+        answers = [next(events).message for _ in range(6)]
+        assert [answer["id"] for answer in answers] == list(range(6)), "in the order of arrival"
+        assert "hi" in str(answers[0]["result"])
+        stranger = Address(both.second.port, create_token("trudy", "--scope", "*"))
+        assert status(stranger.request("POST", path, request("ping"))) == 404
+        unknown = "/messages?session_id=" + "0" * 32
+        assert status(both.second.request("POST", unknown, request("ping"))) == 404
+        assert status(both.second.request("POST", path, "no JSON-RPC")) in (400, 404)
+    wait_until(lambda: both.rows("SELECT id FROM sse_streams") == [])
+    assert status(both.second.request("POST", path, request("ping"))) == 404
 
 
 # --- request states and tickets ------------------------------------------------------------------

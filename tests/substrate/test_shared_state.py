@@ -6,16 +6,21 @@ import asyncio
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from arbor_databases import server as postgres
 from postgres_server import PostgresServer
 
-from plexus.errors import Busy
+from mcp_view.server import McpOptions
+from plexus import Plexus
+from plexus.errors import Busy, Failed
 from plexus.principal import Principal
+from substrate.mcp_server import make_mcp_server
 from substrate.security.authentication import Credential
 from substrate.security.errors import TooMany
 from substrate.security.secret_file import read_secret
+from substrate.security.tokens import CredentialKind, credential_of
 from substrate.server import mailbox as mailbox_module
 from substrate.server.limits import ServerLimits
 from substrate.server.mailbox import Letter
@@ -129,6 +134,42 @@ async def test_a_message_reaches_every_other_server_once_and_in_order(servers: S
     assert there.gaps == 0
 
 
+async def test_a_server_has_read_what_was_sent_before_it_synchronized(servers: Servers) -> None:
+    inbox = Inbox()
+    servers.other.mailbox.listen(inbox)
+    for number in range(1, 20):
+        await servers.one.mailbox.send("ada", Letter("s", "message", b"%d" % number))
+        await asyncio.gather(*(servers.other.mailbox.sync() for _ in range(3)))
+        assert len(inbox.letters) == number
+
+
+async def test_a_server_without_its_database_waits_once_before_it_reports_that(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mailbox, answers = servers.other.mailbox, asyncio.Event()
+    read = mailbox._engine.read  # noqa: SLF001 - the database hangs
+
+    async def read_late(work: Any) -> Any:
+        await answers.wait()
+        return await read(work)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mailbox_module, "SYNC_S", 0.1)
+        patch.setattr(mailbox._engine, "read", read_late)  # noqa: SLF001 - as above
+        with pytest.raises(Failed, match="does not answer"):
+            await mailbox.sync()
+        patch.setattr(mailbox_module, "SYNC_S", 60.0)
+        async with asyncio.timeout(10):
+            with pytest.raises(Failed):
+                await mailbox.sync()
+        needed = asyncio.ensure_future(mailbox.sync(needed=True))
+        await asyncio.sleep(0)
+        assert not needed.done(), "what cannot act otherwise waits for the database"
+        answers.set()
+        await needed
+    await mailbox.sync()
+
+
 async def test_a_failed_listener_keeps_nothing_from_the_others(
     servers: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -221,6 +262,23 @@ async def test_a_principal_has_a_limited_number_of_sessions(
     assert found == [("of_eve",), ("s2",), ("s3",)]
     await inbox.wait_for(1)
     assert inbox.letters == [Letter("s1", "ended", b"")]
+
+
+@pytest.mark.parametrize("kind", CredentialKind)
+async def test_the_rows_of_a_revoked_credential_stay_only_for_a_login(
+    servers: Servers, kind: CredentialKind
+) -> None:
+    sessions = servers.one.open_sessions(make_mcp_server(Plexus(), McpOptions()))
+    lost = Principal("ada", ADA.scopes, credential_of(kind, b"lost", "ada", ADA.scopes))
+    kept = Principal("ada", ADA.scopes, credential_of(kind, b"kept", "ada", ADA.scopes))
+    await servers.one.sessions.create("s1", row(lost), "x")
+    await servers.other.sessions.create("s2", row(kept), "x")
+    assert lost.credential is not None
+    sessions.revoke(lost.credential, (), "revoked")
+    await servers.one.mailbox.close()  # when it has written
+    is_login = kind is CredentialKind.LOGIN
+    assert (await servers.other.sessions.load("s1") is not None) == is_login
+    assert await servers.other.sessions.load("s2") is not None
 
 
 # --- tickets -------------------------------------------------------------------------------------

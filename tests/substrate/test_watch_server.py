@@ -134,7 +134,10 @@ def test_the_server_of_a_script_is_the_script(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "offered"),
     [
-        (("--without", "bash,arbor,chat", "--without", "claudecode"), {"approvals", "asks"}),
+        (
+            ("--without", "bash,arbor,chat", "--without", "claudecode"),
+            {"approvals", "asks", "tasks"},
+        ),
         (("--only", "asks"), {"asks"}),
     ],
 )

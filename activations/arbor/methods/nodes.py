@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, Len
 
 from activations.arbor.events import (
     Appended,
@@ -26,6 +26,7 @@ from activations.arbor.events import (
     full_node_data,
     handle_data,
     node_data,
+    preview_data,
     search_hit,
 )
 from activations.arbor.methods.base import (
@@ -45,6 +46,9 @@ EMBEDDED_CHARACTERS = 100_000
 #: Number of results per event, and maximum per search.
 HITS_PER_BATCH = 100
 MAX_HITS = 10_000
+#: Maximum number of nodes and of characters of each in one call of `node_preview`.
+MAX_PREVIEWS = 100
+MAX_PREVIEW_CHARACTERS = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,6 +162,28 @@ class NodeMethods(StoreActivation):
         ):
             yield Resource(node_uri(tree_id, node_id), None, kind, node.content)
         yield NodeResult(full_node_data(node))
+
+    @method(title="Read the beginnings of nodes", read_only=True, open_world=False)
+    async def node_preview(
+        self,
+        tree_id: str,
+        node_ids: Annotated[list[str], Len(1, MAX_PREVIEWS)],
+        characters: Annotated[int, Ge(1), Le(MAX_PREVIEW_CHARACTERS)] = 200,
+        *,
+        ctx: Context,
+    ) -> NodeBatch:
+        """Return several nodes with the beginning of their texts, in any order.
+
+        Omits unknown nodes. Use it for lists; `node_get` returns the full text.
+
+        Args:
+            tree_id: Id of the tree.
+            node_ids: Ids of up to 100 nodes.
+            characters: Maximum number of characters of each text, 1 to 1000.
+        """
+        store = await self.store()
+        found = await store.previews(ctx.principal.name, tree_id, node_ids, characters)
+        return NodeBatch([preview_data(node, length) for node, length in found])
 
     @method(title="List a node's children", read_only=True, open_world=False)
     async def node_get_children(

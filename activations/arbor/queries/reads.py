@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from activations.arbor.queries.rows import (
     decode_node,
     find_node,
     find_tree,
+    is_id,
     read_page,
 )
 from plexus.errors import Failed, InvalidParams
@@ -30,6 +32,7 @@ __all__ = (
     "path",
     "path_stubs",
     "path_tail",
+    "previews",
     "structure",
     "subtree",
     "walk",
@@ -79,6 +82,9 @@ _SUBTREE: Final = (
     " ORDER BY nodes.position, nodes.n"
 )
 
+#: The columns of a node with the beginning of its text.
+_PREVIEW: Final = NODE.replace("nodes.content", "substr(nodes.content, 1, CAST(? AS integer))")
+
 _LIST_BY_ID: Final = (
     f"SELECT trees.id, nodes.id, substr(nodes.content, 1, {NAME_CHARACTERS}),"
     " nodes.handle, nodes.metadata"
@@ -93,6 +99,23 @@ def get(tx: Transaction, principal: str, tree: str, node: str) -> Node:
     """Return a node. Raises NotFound."""
     [n] = find_node(tx, find_tree(tx, principal, tree), node)
     return _by_number(tx, tree, n)
+
+
+def previews(
+    tx: Transaction, principal: str, tree: str, nodes: Sequence[str], characters: int
+) -> list[tuple[Node, int]]:
+    """Return nodes with the beginning of their texts, and the full lengths. Omits unknown ids."""
+    found = find_tree(tx, principal, tree)
+    ids = [node for node in nodes if is_id(node)]
+    if not ids:
+        return []
+    marks = ", ".join("?" * len(ids))
+    rows = tx.all(
+        f"SELECT {_PREVIEW}, coalesce(length(nodes.content), 0) FROM {NODES}"
+        f" WHERE nodes.tree = ? AND nodes.deleted_ms IS NULL AND nodes.id IN ({marks})",
+        (check_number(characters, "The length"), found.n, *ids),
+    )
+    return [(decode_node(tree, row[:-1]), row[-1]) for row in rows]
 
 
 def _by_number(tx: Transaction, tree: str, n: int) -> Node:

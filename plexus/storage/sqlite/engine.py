@@ -21,6 +21,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -64,7 +65,9 @@ async def open_engine(database: str, component: Component) -> SqliteEngine:
     """Open a file for a component, creating and migrating it if necessary. Raises Failed."""
     loop = asyncio.get_running_loop()
     path = sqlite_path(database).absolute()
-    return await loop.run_in_executor(None, SqliteEngine, path, component, loop)
+    # A thread of an executor would not end, and keep the memory that opening needs.
+    opening = partial(SqliteEngine, path, component, loop)
+    return await run_in_daemon_thread(opening, f"{component.name} opening")
 
 
 class SqliteEngine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -200,26 +201,35 @@ def migrate_file(path: Path, component: Component) -> str | None:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL; PRAGMA secure_delete = ON").fetchall()
     transaction = SqliteTransaction(connection)
     try:
-        _check_owner(connection, path)
-        stored_version(transaction, component, DATABASE_VERSION)  # fail before any change
+        # Fails before any change. In one transaction: another process may be creating the tables.
+        with _transaction(connection, "DEFERRED"):
+            _check_owner(connection, path)
+            stored_version(transaction, component, DATABASE_VERSION)
         fault = None
         # Without a sync per commit, a power failure damages the log like a defect would.
         if left is not None and component.durability == "full":
             fault = _find_log_damage(connection, log, left)
         _enable_wal(connection)
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with _transaction(connection, "IMMEDIATE"):
             _check_owner(connection, path)
             if pragma(connection, "application_id") != APPLICATION_ID:
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             migrate(transaction, component, DATABASE_VERSION)
-            connection.execute("COMMIT")
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
     finally:
         connection.close()
     return fault
+
+
+@contextlib.contextmanager
+def _transaction(connection: apsw.Connection, mode: str) -> Iterator[None]:
+    """Commit what the block does; roll it back if the block raises."""
+    connection.execute(f"BEGIN {mode}")
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _check_owner(connection: apsw.Connection, path: Path) -> None:

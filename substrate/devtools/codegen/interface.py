@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from plexus.events import Complete, Event, Gap, Log, QuestionAsked, Restarted
+from plexus.events import Complete, Event, Gap, Log, QuestionAnswered, QuestionAsked, Restarted
 from plexus.registry.schema import digest, resolve_reference, value_schema
 from substrate.cli.target.catalogue import walk
 from substrate.devtools.codegen.text import NameAllocator, pascal
@@ -38,6 +38,10 @@ SHARED_EVENTS: dict[str, tuple[type[Event], str]] = {
     "RequestEvent": (
         QuestionAsked,
         "The run asks its caller a question and waits; answer it with `respond`.",
+    ),
+    "AnsweredEvent": (
+        QuestionAnswered,
+        "A question of the run was answered or declined, or its time has run out.",
     ),
     "GapEvent": (Gap, "The items `from` to `to` are no longer available and were not sent."),
     "RestartedEvent": (

@@ -69,6 +69,8 @@ RECORDED_S: Final = 1.0
 RECHECK_S: Final = 0.05
 RUN_LOST: Final = "The run of this request is unknown: its server has ended. Repeat the request."
 
+#: Requests that change a setting of their session.
+SETTERS: Final = frozenset({"logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 LISTEN: Final = "subscriptions/listen"
 _HANDSHAKES: Final = frozenset(name.encode() for name in HANDSHAKES)
 
@@ -140,7 +142,8 @@ class McpEndpoint:
         session_id = headers.get(SESSION_ID)
         if session_id is None:
             return self._answer_without_session(post)
-        session = await self._sessions.lookup(session_id, post.principal)
+        sets = _changes_settings(message)
+        session = await self._sessions.lookup(session_id, post.principal, sets=sets)
         if session is None:
             return _refuse_unknown(send, message)
         return await self._answer_in_session(post._replace(session=session), session)
@@ -392,6 +395,12 @@ def _is_stateless(message: MessageOrBatch, headers: dict[bytes, bytes]) -> bool:
         # It is a handshake, unless both its header and its `_meta` name a revision without one.
         return named and is_stateless(message._replace(method=""))
     return named or is_stateless(message)
+
+
+def _changes_settings(message: MessageOrBatch) -> bool:
+    """Whether a message changes what is stored of its session."""
+    entries = message if isinstance(message, list) else [message]
+    return any(isinstance(entry, wire.Request) and entry.method in SETTERS for entry in entries)
 
 
 async def _deliver(message: MessageOrBatch, session: HttpSession) -> bool:

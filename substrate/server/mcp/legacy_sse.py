@@ -4,13 +4,15 @@ The first event of the stream contains the URL to post to. All messages of the s
 the stream, including answers to posted requests; losing the stream closes the connection. The
 transport supports only revisions with a handshake. A request of another revision is accepted and
 its error is sent on the stream, because clients that probe for the newest revision wait for that
-and fail if the POST does.
+and fail if the POST does. With several servers behind one address, a message that is posted to
+another server is passed on to the server of the stream.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
@@ -22,6 +24,7 @@ from mcp_view.server import McpServer
 from mcp_view.session import PROTOCOL_VERSION, Session, is_stateless
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
+from plexus.errors import Busy, Failed
 from plexus.principal import Principal
 from plexus.rpc import effects, wire
 from substrate.driver import Connection
@@ -43,7 +46,12 @@ from substrate.server.mcp.streams import EventWriter, PlainStream
 from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
 
+if TYPE_CHECKING:  # only several servers need it
+    from substrate.server.mcp.shared_sse import SharedSseStreams
+
 __all__ = ("MessagesEndpoint", "SseEndpoint")
+
+logger = logging.getLogger(__name__)
 
 #: Maximum unsent bytes of a stream. Above it, posted messages are rejected.
 UNSENT_BYTES: Final = 1024 * 1024
@@ -91,9 +99,17 @@ class SseEndpoint:
     """The endpoint `GET /sse`."""
 
     def __init__(
-        self, server: McpServer, open_streams: OpenStreams, credentials: CredentialWatch
+        self,
+        server: McpServer,
+        open_streams: OpenStreams,
+        credentials: CredentialWatch,
+        shared: SharedSseStreams | None = None,
     ) -> None:
         self._server = server
+        #: The streams of all servers of one database; None if this is the only server.
+        self.shared = shared
+        if shared is not None:
+            shared.on_message(self._on_posted_elsewhere)
         self._credentials = credentials
         self._writer = EventWriter(ServerLimits.of(server.hub.limits), open_streams)
         #: Open streams by session id.
@@ -118,15 +134,36 @@ class SseEndpoint:
             await send_json(send, 400, {"error": str(error)})
             return
         view = McpConnection(self._server, session, principal=principal, fallback=native)
-        connection = Connection(hub, view, principal)
+        connection = Connection(hub, view, principal, lasting=True)
         name = os.urandom(16).hex().encode()
         events = LegacyStream(connection, view, b"/messages?session_id=" + name)
-        self.streams[name] = OpenStream(connection, principal)
-        async with Peer(receive, connection, self._credentials, credential) as peer:
+        if self.shared is not None:
             try:
+                await self.shared.add(name, principal)
+            except (Busy, Failed) as error:
+                await _send_busy(send, error.message)
+                return
+        self.streams[name] = OpenStream(connection, principal)
+        try:
+            async with Peer(receive, connection, self._credentials, credential) as peer:
                 await self._writer.write(events, peer, send, events.opening())
-            finally:
-                del self.streams[name]
+        finally:
+            del self.streams[name]
+            if self.shared is not None:
+                self.shared.remove(name)
+
+    def _on_posted_elsewhere(self, name: bytes, body: bytes) -> None:
+        """Handle a message that was accepted by another server."""
+        opened = self.streams.get(name)
+        message = wire.decode(body, self._server.hub.limits)
+        if opened is None or opened.connection.revoked is not None:
+            return
+        if isinstance(message, wire.Invalid) or opened.connection.unsent > UNSENT_BYTES:
+            logger.warning(
+                "a message for a stream of GET /sse is dropped: its client does not read"
+            )
+        else:
+            _receive(opened.connection, message)
 
 
 class MessagesEndpoint:
@@ -150,31 +187,47 @@ class MessagesEndpoint:
         # Decode first, because `parse_qs` cannot parse bytes that are not ASCII.
         query = parse_qs(scope["query_string"].decode("latin-1"))
         name = query.get("session_id", [""])[-1].encode()
-        opened = self._endpoint.streams.get(name)
+        message = wire.decode(body, self._limits)
+        opened, shared = self._endpoint.streams.get(name), self._endpoint.shared
+        passed_on = False
+        if shared is not None:
+            try:
+                if opened is not None:
+                    await shared.sync()  # messages are handled in the order in which they arrived
+                elif not isinstance(message, wire.Invalid):
+                    passed_on = await shared.pass_on(name, scope["principal"], body)
+            except (Busy, Failed) as failed:
+                await _send_busy(send, failed.message)
+                return
+        if passed_on:
+            await send_bytes(send, 202, b"Accepted", b"text/plain")
+            return
         if opened is None or not opened.belongs_to(scope["principal"]):
             await send_json(
                 send, 404, {"error": "Unknown session. Open a stream with GET /sse first."}
             )
             return
-        connection = opened.connection
-        message = wire.decode(body, self._limits)
         if isinstance(message, wire.Invalid):
             error = wire.encode_error(message.id, message.code, message.message, message.data)
             await send_bytes(send, 400, error)
-        elif connection.unsent > UNSENT_BYTES:
-            await send_json(
-                send,
-                503,
-                {"error": "Too many unread messages. Read the stream first."},
-                [(b"retry-after", b"1")],
-            )
+        elif opened.connection.unsent > UNSENT_BYTES:
+            await _send_busy(send, "Too many unread messages. Read the stream first.")
         else:
-            refused = _without_handshake(message)
-            if refused is None:
-                connection.receive(message)
-            elif refused:
-                connection.perform([effects.Send([refused])])
+            _receive(opened.connection, message)
             await send_bytes(send, 202, b"Accepted", b"text/plain")
+
+
+async def _send_busy(send: Send, reason: str) -> None:
+    await send_json(send, 503, {"error": reason}, [(b"retry-after", b"1")])
+
+
+def _receive(connection: Connection, message: wire.Message | list[wire.Message]) -> None:
+    """Handle a posted message on its stream."""
+    refused = _without_handshake(message)
+    if refused is None:
+        connection.receive(message)
+    elif refused:
+        connection.perform([effects.Send([refused])])
 
 
 def _without_handshake(message: wire.Message | list[wire.Message]) -> bytes | None:

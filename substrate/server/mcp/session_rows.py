@@ -215,6 +215,14 @@ class SessionRows:
 
         await self._engine.write(remove)
 
+    async def delete_all(self, credential: bytes) -> None:
+        """Delete the sessions of a credential that is no longer valid."""
+
+        def remove(tx: Transaction) -> None:
+            tx.run("DELETE FROM mcp_sessions WHERE credential = ?", (credential,))
+
+        await self._engine.write(remove)
+
 
 def _load(tx: Transaction, session_id: str) -> SessionRow | None:
     row = tx.one(

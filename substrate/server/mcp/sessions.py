@@ -77,8 +77,17 @@ class Sessions:
         """Create the session of a new client; None as for `create`."""
         return self.create(state, principal)
 
-    async def lookup(self, session_id: bytes, principal: Principal) -> HttpSession | None:
-        """Return a session of this credential, wherever it is kept; None if it does not exist."""
+    async def lookup(
+        self,
+        session_id: bytes,
+        principal: Principal,
+        *,
+        sets: bool = False,  # noqa: ARG002 - for subclasses
+    ) -> HttpSession | None:
+        """Return a session of this credential, wherever it is kept; None if it does not exist.
+
+        `sets`: the client changes a setting of the session.
+        """
         return self.find(session_id, principal)
 
     async def end(self, session: HttpSession) -> None:

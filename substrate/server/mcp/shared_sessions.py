@@ -3,30 +3,33 @@
 Rules:
 - The row is the session; what a server holds in memory is a copy, with the streams that it serves.
   A session that is not in memory is restored from its row. A copy is removed when another server
-  ends the session, and refreshed when another server changes it.
+  ends the session, and refreshed when another server changes it. Before a copy is used, the
+  messages of the other servers are read, so that a setting that was acknowledged holds everywhere.
 - A message about a request that another server handles is passed on to it: a cancellation, or a
   response to a request of the server.
 - The id of an event names the run and the last item that the client has received. With it, any
   server continues the stream of a tool call by reading the run.
-- Copies that are evicted or revoked leave their row: only the credential that created a session
-  finds it, and it expires when it is not used.
+- A copy that is evicted leaves its row, which expires when it is not used. When a credential is
+  revoked, the rows of its sessions are deleted too, except those of an OAuth login: another server
+  may know a newer token of it. Only the credential that created a session finds it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mcp_view.protocol import McpConnection
 from mcp_view.server import McpServer
 from mcp_view.session import Session
-from plexus.errors import Busy
+from plexus.errors import Busy, Failed, PlexusError
 from plexus.limits import Limits
 from plexus.principal import Principal
 from plexus.rpc import wire
 from substrate.driver import Connection
+from substrate.security.tokens import CredentialKind, kind_of
 from substrate.server.mailbox import Letter, Mailbox
 from substrate.server.mcp.session_rows import CHANGED, ENDED, SessionRow, SessionRows, Settings
 from substrate.server.mcp.sessions import HttpSession, Sessions
@@ -54,9 +57,10 @@ class SharedSessions(Sessions):
         self.server = server
         self.rows = rows
         self.mailbox = mailbox
-        #: Rows that are being read, and the sessions that ended meanwhile.
+        #: Rows that are being read, and the sessions that ended or changed meanwhile.
         self._loading = 0
         self._ended_ids: set[bytes] = set()
+        self._changed_ids: set[bytes] = set()
         mailbox.listen(self)
 
     async def begin(self, state: Session, principal: Principal) -> HttpSession | None:
@@ -71,8 +75,20 @@ class SharedSessions(Sessions):
             on_failure.pop_all()
         return session
 
-    async def lookup(self, session_id: bytes, principal: Principal) -> HttpSession | None:
-        """Return a session from memory or from its row. Raises Busy and Failed."""
+    async def lookup(
+        self, session_id: bytes, principal: Principal, *, sets: bool = False
+    ) -> HttpSession | None:
+        """Return a session from memory or from its row. Raises Busy and Failed.
+
+        If the database does not answer, a copy that may be out of date serves requests that change
+        no setting.
+        """
+        if session_id in self._sessions:
+            try:
+                await self._bring_up_to_date(session_id, needed=sets)
+            except Failed:
+                if sets:
+                    raise
         if session_id not in self._sessions:
             if len(session_id) > ID_CHARS or not session_id.isalnum():
                 return None
@@ -83,6 +99,22 @@ class SharedSessions(Sessions):
         """End a session on all servers. Raises Failed."""
         await self.rows.delete(session.id.decode(), session.principal.name, self.mailbox.name)
         self._drop(session)
+
+    def revoke(self, credential: bytes, valid: Sequence[Principal], reason: str) -> None:
+        """Close the sessions of this credential, and delete their rows if it can never return.
+
+        No other server is informed: each closes its own copies with the reason.
+        """
+        super().revoke(credential, valid, reason)
+        if kind_of(credential) not in (None, CredentialKind.LOGIN):
+            self.mailbox.run_later(self.rows.delete_all(credential))
+
+    async def _bring_up_to_date(self, session_id: bytes, *, needed: bool) -> None:
+        """Apply to a copy what other servers have stored before. Raises Failed."""
+        await self.mailbox.sync(needed=needed)
+        session = self._sessions.get(session_id)
+        if isinstance(session, SharedSession):
+            await self._refresh([session])
 
     def _make(self, session_id: bytes, state: Session, principal: Principal) -> HttpSession:
         return SharedSession(self, session_id, state, principal)
@@ -100,15 +132,23 @@ class SharedSessions(Sessions):
         finally:
             self._loading -= 1
             has_ended = session_id in self._ended_ids
+            has_changed = session_id in self._changed_ids
             if not self._loading:
                 self._ended_ids.clear()
+                self._changed_ids.clear()
         if row is None or has_ended or not principal.covers(row.principal):
             return
         if session_id in self._sessions:
             return  # another request has restored it meanwhile
         state = row.restore(self.server)
-        if state is not None and self.create(state, row.principal, session_id) is None:
+        if state is None:
+            return
+        session = self.create(state, row.principal, session_id)
+        if session is None:
             raise Busy("All MCP sessions available on this server are in use. Try again later.")
+        if has_changed and isinstance(session, SharedSession):
+            session.is_stale = True
+            await self._refresh([session])
 
     def evict_expired(self) -> None:
         """Drop expired copies and streams, and store which sessions are in use."""
@@ -125,12 +165,15 @@ class SharedSessions(Sessions):
         session_id = letter.recipient.encode()
         if letter.kind == ENDED and self._loading:
             self._ended_ids.add(session_id)
+        elif letter.kind == CHANGED and self._loading:
+            self._changed_ids.add(session_id)
         session = self._sessions.get(session_id)
         if not isinstance(session, SharedSession):
             return
         if letter.kind == ENDED:
             self._drop(session)
         elif letter.kind == CHANGED:
+            session.is_stale = True
             self.mailbox.run_later(self._refresh([session]))
         elif letter.kind == MESSAGE:
             message = wire.decode(letter.body, self.limits)
@@ -144,6 +187,8 @@ class SharedSessions(Sessions):
     def on_gap(self) -> None:
         """Check all sessions, because messages were lost."""
         copies = [each for each in self if isinstance(each, SharedSession)]
+        for each in copies:
+            each.is_stale = True
         self.mailbox.run_later(self._refresh(copies))
 
     async def _refresh(self, sessions: Iterable[SharedSession]) -> None:
@@ -155,7 +200,7 @@ class SharedSessions(Sessions):
 class SharedSession(HttpSession):
     """The copy of a session in one server."""
 
-    __slots__ = ("_saving", "_shared", "_stored", "_touched_at")
+    __slots__ = ("_saving", "_shared", "_stored", "_touched_at", "is_stale")
 
     def __init__(
         self, sessions: SharedSessions, session_id: bytes, state: Session, principal: Principal
@@ -165,6 +210,8 @@ class SharedSession(HttpSession):
         self._shared = sessions
         self._stored = Settings.of(state, principal)
         self._saving = asyncio.Lock()
+        #: Whether another server has changed the row since it was read.
+        self.is_stale = False
         self._touched_at = self.last_used
 
     def is_touch_due(self) -> bool:
@@ -197,18 +244,28 @@ class SharedSession(HttpSession):
             self._stored = after
 
     async def refresh(self) -> bool:
-        """Take over what other servers have stored. False if the session has ended."""
+        """Take over what other servers have stored, if there is any.
+
+        Waits for a refresh in progress. Returns False if the session has ended.
+        """
         async with self._saving:
-            while True:
+            while self.is_stale:
                 await self._save()
-                row = await self._shared.rows.load(self.id.decode())
+                self.is_stale = False
+                try:
+                    row = await self._shared.rows.load(self.id.decode())
+                except PlexusError:
+                    self.is_stale = True
+                    raise
                 if row is None:
                     return False
-                if not self.needs_save:  # otherwise the client has changed something meanwhile
-                    row.settings.apply(self.state, self._shared.server, row.principal.name)
-                    self.principal = row.principal
-                    self._stored = Settings.of(self.state, self.principal)
-                    return True
+                if self.needs_save:  # the client has changed something meanwhile
+                    self.is_stale = True
+                    continue
+                row.settings.apply(self.state, self._shared.server, row.principal.name)
+                self.principal = row.principal
+                self._stored = Settings.of(self.state, self.principal)
+            return True
 
     # --- requests of other servers ------------------------------------------------------------
 

@@ -341,3 +341,9 @@ async def test_a_killed_process_loses_no_acknowledged_change(
     nodes = await check_whole(store, tree.id)
     assert acknowledged <= {node.id for node in nodes}
     await store.append(ME, tree.id, None, [NewNode("branch"), NewNode("leaf", parent=0)])
+
+
+async def test_previews_are_cut_and_have_the_full_length(store: Store, tree: Tree) -> None:
+    long, short = await store.append(ME, tree.id, None, [NewNode("ä" * 500), NewNode("b")])
+    found = await store.previews(ME, tree.id, [long.id, short.id, "unknown"], 3)
+    assert {node.content: length for node, length in found} == {"äää": 500, "b": 1}

@@ -340,3 +340,26 @@ async def test_a_text_with_a_media_type_is_embedded_as_a_resource_too(grove: Gro
     assert isinstance(end, Result)
     plain = await grove.text(tree, "Hi")
     assert len(await grove.events("node_get", tree_id=tree, node_id=plain)) == 1
+
+
+async def test_a_preview_has_the_beginning_of_each_text(grove: Grove) -> None:
+    tree = await grove.tree()
+    long = await grove.text(tree, "a" * 5000, metadata={"kind": "note"})
+    short = await grove.text(tree, "b")
+    other = await grove.text(await grove.tree(), "c")
+    found = await grove.value(
+        "node_preview", tree_id=tree, node_ids=[long, short, other, MISSING, "?"], characters=10
+    )
+    nodes = {node["node_id"]: node for node in found["nodes"]}
+    assert nodes.keys() == {long, short}
+    assert (nodes[long]["content"], nodes[long]["size"]) == ("a" * 10, 5000)
+    assert nodes[long]["metadata"] == {"kind": "note"}
+    assert nodes[short]["content"] == "b"
+    assert "size" not in nodes[short]
+
+
+@pytest.mark.parametrize("nodes", [[], [MISSING] * 101])
+async def test_a_preview_is_limited_to_100_nodes(nodes: list[str], grove: Grove) -> None:
+    tree = await grove.tree()
+    with pytest.raises(InvalidParams):
+        await grove.value("node_preview", tree_id=tree, node_ids=nodes)

@@ -24,6 +24,7 @@ MISSING = "00000000-0000-4000-8000-000000000000"
 
 #: All methods of arbor.
 NAMES = {
+    "node_preview",
     *("tree_create", "tree_get", "tree_get_skeleton", "tree_list", "tree_update_metadata"),
     *("tree_claim", "tree_release", "tree_list_scheduled", "tree_list_archived", "tree_render"),
     *("node_create_text", "node_create_external", "node_get", "node_get_children"),

@@ -41,7 +41,7 @@ class StoreHub:
         register(hub, PlexusActivation(hub), Approvals(), *activations)
         chosen = settings or Settings()
         options = StoreOptions(
-            database, Path(project), RecordPolicy.of(chosen), RetentionPolicy.of(chosen), ""
+            database, Path(project), RecordPolicy.of(chosen), RetentionPolicy.of(chosen)
         )
         store = RunStore(hub, options)
         store.start_recording()
@@ -66,6 +66,7 @@ class LoadedStore:
         self.refresh, self.watch, self.close_runs = loaded.refresh, loaded.watch, loaded.close
         history = store.history
         self.query, self.search, self.details = history.query, history.search, history.details
+        self.counts = history.counts
         self.pin, self.delete, self.prune = history.pin, history.delete, history.prune
 
     async def close(self) -> None:

@@ -21,7 +21,7 @@ from substrate.run_store.leases import LEASE_S, RENEW_S
 pytestmark = pytest.mark.anyio
 
 #: Seconds within which a lease has certainly expired and was noticed, and longer than a lease.
-LOST_S = 2 * LEASE_S
+LOST_S = 4 * LEASE_S
 STOPPED_S = LEASE_S + 2 * RENEW_S
 
 

@@ -21,7 +21,11 @@ from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.stored_run import StoredRun
 from plexus.storage.engine import Transaction
 from substrate.run_store import leases, recorder
-from substrate.run_store.leases import end_orphans, other_processes
+from substrate.run_store.flush import Flush
+from substrate.run_store.leases import end_orphans, other_processes, release_runs
+from substrate.security.authentication import Access
+from substrate.security.page_sessions import SessionFile
+from substrate.security.tokens import TokenFile
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -109,7 +113,17 @@ async def started(
 
 
 async def lose(lost: StoreHub, witness: StoreHub) -> None:
-    """Release or end the runs of a process as if it had ended, and wake the others."""
+    """Release or end the runs of a process as if it had ended, and wake the others.
+
+    The process notices nothing more, as if it were stopped. Otherwise it restarts its own runs if
+    the others are slower.
+    """
+    if lost.store._unsubscribe is not None:  # noqa: SLF001 - there is no other way to stop it
+        lost.store._unsubscribe()  # noqa: SLF001
+    lost.store.reader.on_signal = lambda: None  # type: ignore[method-assign] # also by its timers
+    # What it is reading could show it the released run when it no longer executes it.
+    if (checking := lost.store.reader._checking) is not None:  # noqa: SLF001 - as above
+        await asyncio.wait([checking], timeout=WAIT_S)
 
     def work(tx: Transaction) -> int:
         dead = next(
@@ -120,12 +134,6 @@ async def lose(lost: StoreHub, witness: StoreHub) -> None:
         return end_orphans(tx, dead, dead.host, lambda _method, _outcome: 1000)
 
     assert await witness.store.engine.write(work) == 1
-
-
-def stop_noticing(hub: StoreHub) -> None:
-    """Stop a process from noticing what others write, as if it were stopped."""
-    if hub.store._unsubscribe is not None:  # noqa: SLF001 - there is no other way to stop it
-        hub.store._unsubscribe()  # noqa: SLF001
 
 
 async def loaded(hub: StoreHub, run: Run) -> StoredRun:
@@ -184,7 +192,6 @@ async def test_a_lost_run_is_restarted_from_its_start_if_it_declares_that(
 async def test_exactly_one_of_three_processes_restarts_a_lost_run(opened: OpenStore) -> None:
     one, *others = [await opened() for _ in range(4)]
     run = await started(one, "steps.count", {"to": 4, "stops": 2}, items=2)
-    stop_noticing(one)
     await lose(one, others[0])
     for each in others:
         each.store.on_signal()
@@ -214,7 +221,6 @@ async def test_a_run_that_was_cancelled_before_the_loss_is_not_restarted(
 async def test_a_run_that_is_cancelled_while_it_waits_is_not_restarted(opened: OpenStore) -> None:
     one, two = await opened(Steps, Other), await opened()
     run = await started(one, "other.wait", items=0)
-    stop_noticing(one)
     copy = await loaded(two, run)
     following = asyncio.ensure_future(follow(copy))
     await lose(one, two)
@@ -229,7 +235,6 @@ async def test_a_run_whose_method_no_other_process_has_ends_with_owner_lost(
     monkeypatch.setattr(leases, "UNOWNED_S", 0.3)
     one, two = await opened(Steps, Other), await opened()
     run = await started(one, "other.wait", items=0)
-    stop_noticing(one)
     copy = await loaded(two, run)
     following = asyncio.ensure_future(follow(copy))
     await lose(one, two)
@@ -268,7 +273,7 @@ async def test_the_late_owner_of_a_restarted_run_cannot_write_and_stops(opened: 
     await lose(one, two)
     two.store.on_signal()
     await wait_until(lambda: executing(run, two))
-    await one.store._renew()  # noqa: SLF001 - as its timer does
+    await one.store.lease.renew()  # as its timer does
     await wait_until(lambda: run.terminal is not None)
     await one.store.flushed()
     await wait_until(lambda: two.hub.runs.find(run.id, LOCAL).log.last == 4)
@@ -282,7 +287,6 @@ async def test_the_late_owner_of_a_restarted_run_cannot_write_and_stops(opened: 
 async def test_a_checkpoint_of_the_late_owner_raises_in_its_method(opened: OpenStore) -> None:
     one, two = await opened(), await opened()
     run = await started(one, "steps.count", {"to": 4, "stops": 2}, items=2)
-    stop_noticing(one)
     await lose(one, two)
     two.store.on_signal()
     await wait_until(lambda: executing(run, two))
@@ -295,14 +299,12 @@ async def test_a_run_is_restarted_twice(opened: OpenStore) -> None:
     one, watcher = await opened(), await opened(Other)
     run = await started(one, "steps.count", {"to": 6, "stops": 2}, items=3)
     following = asyncio.ensure_future(follow(await loaded(watcher, run)))
-    stop_noticing(one)
     await lose(one, watcher)
     two = await opened()
     await wait_until(lambda: executing(run, two))
     again = two.hub.runs.find(run.id, LOCAL)
     await wait_until(lambda: again.log.last == 5)
     await two.store.flushed()
-    stop_noticing(two)
     await lose(two, watcher)
     await opened()
     events = await following
@@ -331,7 +333,6 @@ async def test_a_restarted_run_can_be_stopped_from_a_third_process(opened: OpenS
     run = await started(one, "steps.count", {"to": 4, "stops": 2}, items=2)
     copy = await loaded(three, run)
     following = asyncio.ensure_future(follow(copy))
-    stop_noticing(one)
     await lose(one, three)
     two.store.on_signal()
     await wait_until(lambda: executing(run, two))
@@ -368,6 +369,69 @@ async def test_a_restarted_run_keeps_the_scopes_of_its_caller(opened: OpenStore)
     found = await two.hub.runs.fetch(run.id, caller)
     assert found.terminal is not None
     assert found.terminal.as_text() == "more steps"
+
+
+@pytest.fixture(params=["token", "session"])
+async def credential(
+    request: pytest.FixtureRequest,
+) -> AsyncIterator[tuple[Principal, Callable[[], None]]]:
+    """Return a principal by a credential of the files, and what revokes that credential."""
+    tokens, sessions = TokenFile(), SessionFile()
+    secret = tokens.add("restarted", frozenset({"steps"}), principal="alice")
+    access = Access("own", tokens, sessions, port=1)
+    authenticated = await access.authenticate({b"authorization": b"Bearer " + secret.encode()})
+    if request.param == "session":
+        page, _ = await access.create_session(authenticated)
+        authenticated = await access.authenticate({b"authorization": b"Bearer " + page.encode()})
+
+    def revoke() -> None:
+        if request.param == "session":
+            sessions.end(authenticated.digest)
+        else:
+            tokens.revoke("restarted")
+
+    yield authenticated.principal, revoke
+    tokens.revoke("restarted")
+
+
+async def test_a_restarted_run_is_cancelled_when_its_credential_is_revoked(
+    opened: OpenStore, credential: tuple[Principal, Callable[[], None]]
+) -> None:
+    one, two = await opened(), await opened()
+    caller, revoke = credential
+    run = one.hub.call("steps.count", {"to": 4, "stops": 2}, caller).run
+    own = two.hub.call("steps.again", {"text": "x"}, LOCAL).run
+    await wait_until(lambda: run.log.last >= 2)
+    await one.store.flushed()
+    await lose(one, two)
+    two.store.on_signal()
+    await wait_until(lambda: executing(run, two))
+    again = two.hub.runs.find(run.id, caller)
+    await wait_until(lambda: again.log.last == 4)
+    revoke()
+    await wait_until(lambda: again.terminal is not None, 4.0)
+    assert isinstance(again.terminal, Cancelled)
+    assert own.terminal is None
+
+
+async def test_a_lost_run_with_a_revoked_credential_is_not_restarted(
+    opened: OpenStore, credential: tuple[Principal, Callable[[], None]]
+) -> None:
+    one, two = await opened(), await opened()
+    caller, revoke = credential
+    run = one.hub.call("steps.again", {"text": "x"}, caller).run
+    await wait_until(lambda: run.log.last >= 1)
+    await one.store.flushed()
+    copy = await loaded(two, run)
+    following = asyncio.ensure_future(follow(copy))
+    revoke()
+    await lose(one, two)
+    two.store.on_signal()
+    events = await following
+    terminal = only_terminal(events)
+    assert isinstance(terminal, ErrorEvent)
+    assert (terminal.code, "no longer valid" in terminal.message) == ("owner_lost", True)
+    assert not any(isinstance(event, Restarted) for event in events)
 
 
 @pytest.mark.parametrize(
@@ -416,3 +480,23 @@ async def test_a_process_that_stops_in_order_hands_its_runs_over(opened: OpenSto
     assert isinstance(moved, ErrorEvent)
     assert moved.code == "moved"
     assert two.hub.runs.find(run.id, LOCAL).terminal is not None
+
+
+async def test_a_late_refusal_of_its_old_items_does_not_stop_a_run_that_was_restarted_here(
+    opened: OpenStore,
+) -> None:
+    one = await opened()
+    run = await started(one, "steps.count", {"to": 4, "stops": 2}, items=2)
+    old = one.store.recorder.active[run.id]
+    late = Flush(0.0)
+    late.update(old, 0, None, None, None, None, None)
+
+    def release(tx: Transaction) -> list[int]:
+        return release_runs(tx, one.store.process, [(run.id, 0)])
+
+    assert await one.store.engine.write(release) == [run.id]
+    await wait_until(lambda: one.store.recorder.active.get(run.id) not in (None, old))
+    again = one.store.recorder.active[run.id]
+    one.store.recorder.on_flushed(late, {run.id})  # its result arrives late
+    assert not again.fenced
+    assert again.run.cancel_reason is None

@@ -35,6 +35,10 @@ TABLES = Component(
                 "CREATE TABLE run_questions (run BIGINT, request BIGINT)",
                 "CREATE TABLE run_requests (id {key}, run BIGINT)",
                 "CREATE TABLE run_deletions (run {key})",
+                (
+                    "CREATE TABLE run_maintenance"
+                    " (name {name} PRIMARY KEY, value {name}, until_ms BIGINT)"
+                ),
             )
         ),
     ),

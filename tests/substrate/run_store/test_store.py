@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from plexus.runtime.run import Run
 from plexus.runtime.stored_run import StoredRun
 from plexus.storage.engine import Transaction
 from substrate.run_store.leases import end_orphans, other_processes
+from substrate.run_store.queries import Request
 
 pytestmark = pytest.mark.anyio
 
@@ -107,6 +109,40 @@ async def test_a_run_is_stopped_from_another_process(opened: OpenStore) -> None:
     assert isinstance(terminal, Cancelled)
     assert terminal.reason == "enough"
     assert run.terminal is not None
+
+
+async def test_a_call_for_another_process_is_made_once_however_late_a_read_of_the_store_arrives(
+    opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await opened(), await opened()
+    run = await started(one, "demo.wait")
+    copy = await fetched(two, run)
+    store, loop = one.store, asyncio.get_running_loop()
+    read_again, answered = asyncio.Event(), threading.Event()
+    made: list[int] = []
+    reader = store.reader
+    read_news, make_call = reader._read_news, store.requests._call  # noqa: SLF001 - as it is read
+
+    def read_late(tx: Transaction, *, with_list: bool) -> object:
+        news = read_news(tx, with_list=with_list)
+        if news.requests and made:
+            loop.call_soon_threadsafe(read_again.set)
+            answered.wait(WAIT_S)
+        return news
+
+    async def call_late(request: Request) -> bytes:
+        made.append(request.id)
+        store.on_signal()
+        await read_again.wait()
+        return await make_call(request)
+
+    monkeypatch.setattr(reader, "_read_news", read_late)
+    monkeypatch.setattr(store.requests, "_call", call_late)
+    async with asyncio.timeout(WAIT_S):
+        assert await copy.stop("enough") is True
+    answered.set()
+    await wait_until(lambda: reader._checking is None)  # noqa: SLF001 - its read has arrived
+    assert len(made) == 1
 
 
 async def test_a_question_is_answered_from_another_process(opened: OpenStore) -> None:

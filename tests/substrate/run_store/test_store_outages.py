@@ -22,7 +22,7 @@ from plexus.events import Gap
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.storage.postgres import engine
-from substrate.run_store import recorder
+from substrate.run_store import recorded_run, recorder
 from substrate.run_store.leases import LEASE_S
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,8 @@ async def test_a_server_that_is_down_for_a_while_is_a_warning_and_a_gap(
 ) -> None:
     monkeypatch.setattr(engine, "UNAVAILABLE_S", 0.5)
     monkeypatch.setattr(recorder, "MAX_BUFFERED", MIB)
-    monkeypatch.setattr(recorder, "MAX_WITH_TERMINALS", MIB + MIB // 4)
+    monkeypatch.setattr(recorded_run, "MAX_BUFFERED", MIB)
+    monkeypatch.setattr(recorded_run, "MAX_WITH_TERMINALS", MIB + MIB // 4)
     database = own_server.url(own_server.new_database())
     one = await StoreHub.open(database, Demo, limits=Limits(log_items=64))
     waiting = one.hub.call("demo.wait", None, LOCAL).run
