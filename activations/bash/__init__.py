@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from activations.bash.activation import Bash
 from activations.bash.events import Exit, Start, Stderr, Stdout, Truncated
-from activations.bash.hidden_paths import OwnPaths
+from activations.processes.sandbox.hidden_paths import OwnPaths
 
 __all__ = ("Bash", "Exit", "OwnPaths", "Start", "Stderr", "Stdout", "Truncated")

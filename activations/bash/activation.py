@@ -14,16 +14,10 @@ Guarantees of a call:
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import math
-import os
 import signal
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
-from activations.bash import sandbox as sandboxes
-from activations.bash.confinement import Confinement
 from activations.bash.events import (
     Budget,
     Exit,
@@ -33,28 +27,17 @@ from activations.bash.events import (
     Truncated,
     read_output,
 )
-from activations.bash.hidden_paths import OwnPaths
-from activations.processes.process import CannotStart, Command, Launcher, Process
+from activations.processes.process import Process
+from activations.processes.sandbox.hidden_paths import OwnPaths
+from activations.processes.sandbox.launcher import SandboxLauncher, find_installed
+from activations.processes.sandbox.profiles import Profile
 from plexus import Activation, Failed, InvalidParams, method
-from plexus.caller_environment import caller_directory, caller_variables
 from plexus.errors import DeadlineExceeded
 
 __all__ = ("Bash",)
 
 DEFAULT_TIMEOUT_S = 600.0
 DEFAULT_OUTPUT_BYTES = 8 * 1024 * 1024
-
-#: Error text for a failed start, by the step that failed.
-_STEPS = {
-    "cwd": "the directory {directory} cannot be entered",
-    "exec": "{program} cannot be run",
-    "start": "the command supervisor does not respond",
-    "fork": "no process can be created",
-}
-
-TOO_LONG = (
-    "the command or its environment exceeds the system's size limit; pass long input by stdin"
-)
 
 
 class Bash(Activation):
@@ -65,7 +48,7 @@ class Bash(Activation):
 
     def __init__(
         self,
-        sandbox: sandboxes.Profile = "off",
+        sandbox: Profile = "off",
         workspace: str | None = None,
         own_paths: OwnPaths | None = None,
     ) -> None:
@@ -74,15 +57,7 @@ class Bash(Activation):
         workspace: the only folder that a sandboxed command can write to.
         own_paths: files of the server that a sandboxed command must not read or change.
         """
-        self._profile = sandbox
-        self._workspace = Path(workspace or ".").resolve()
-        if sandbox != "off" and self._workspace == Path("/"):
-            raise ValueError("the workspace of a sandbox must not be the whole file system")
-        self._own_paths = own_paths or OwnPaths()
-        self._launcher = Launcher()
-        self._sandbox_works = False
-        #: Whether bwrap can limit the size of a file system; detected by the first trial.
-        self._sized = True
+        self._launcher = SandboxLauncher(sandbox, workspace, own_paths)
 
     # Never restarted: a command has effects that must not happen twice.
     @method(
@@ -120,14 +95,12 @@ class Bash(Activation):
         for name in env or {}:
             _check("env", bool(name) and "=" not in name, f"{name!r} cannot name a variable")
 
-        with contextlib.suppress(OSError):  # it is raised again, and reported, by the start
-            self._launcher.prepare()
+        self._launcher.boot()
         from aiostream import stream  # imported while the supervisor boots, so it adds no latency
 
-        if not self._sandbox_works:
-            await self._try_sandbox()
-        with self._prepare(command, cwd, env or {}) as prepared:
-            process = await self._start(prepared, stdin)
+        await self._launcher.check()
+        with self._launcher.prepare(command, cwd, env or {}) as prepared:
+            process = await self._launcher.start(prepared, stdin)
             try:
                 if timeout_s is not None:
                     process.expire_after(timeout_s)
@@ -158,89 +131,13 @@ class Bash(Activation):
 
     async def check_health(self) -> str:
         """Return the bash path and the sandbox profile. Raises Failed if commands cannot run."""
-        bash = _find("bash")
-        await self._try_sandbox()
-        return f"{bash}, sandbox {self._profile}"
+        bash = find_installed("bash")
+        await self._launcher.check()
+        return f"{bash}, sandbox {self._launcher.profile}"
 
     async def close(self) -> None:
         """Terminate every command and the supervisor."""
         await self._launcher.close()
-
-    async def _start(self, command: Command, stdin: str | None) -> Process:
-        try:
-            feed = None if stdin is None else stdin.encode()
-            return await self._launcher.start(command, feed)
-        except ValueError as error:  # a NUL character cannot be passed to a program
-            raise _cannot_pass(error) from error
-        except CannotStart as error:
-            meaning = _STEPS.get(error.step, "the command cannot be started").format(
-                directory=command.directory, program=command.arguments[0]
-            )
-            if error.errno == errno.E2BIG:
-                meaning = TOO_LONG
-            raise _spawn_failed(meaning, error.errno) from error
-        except OSError as error:
-            raise _spawn_failed("the command cannot be started", error.errno or 0) from error
-
-    @contextlib.contextmanager
-    def _prepare(self, script: str, cwd: str | None, env: dict[str, str]) -> Iterator[Command]:
-        """Yield the command to start, and keep its resources open.
-
-        Raises Failed and InvalidParams.
-        """
-        if self._profile == "off":
-            variables = sandboxes.environment("off", caller_variables()) | env
-            directory = str(_working_directory() / (cwd or ""))
-            yield Command((_find("bash"), "-c", script), directory, variables)
-            return
-        with Confinement(
-            self._profile, self._workspace, self._own_paths, sized=self._sized
-        ) as sandbox:
-            try:
-                command = sandbox.command(script, cwd, env)
-            except ValueError as error:
-                raise _cannot_pass(error) from error
-            except CannotStart as error:
-                raise _spawn_failed(TOO_LONG, error.errno) from error
-            except OSError as error:
-                raise _spawn_failed("the sandbox cannot be prepared", error.errno or 0) from error
-            yield command
-
-    async def _try_sandbox(self) -> None:
-        """Check that the sandbox works by running an empty command in it.
-
-        Raises Failed if it does not.
-        """
-        if self._profile == "off":
-            self._sandbox_works = True
-            return
-        refusal = f"commands are refused: the sandbox {self._profile!r} is required, but "
-        try:
-            code, complaint = await self._run_trial()
-            if code != 0 and "--size" in complaint:
-                self._sized = False
-                code, complaint = await self._run_trial()
-        except Failed as error:
-            if error.code != "spawn_failed":
-                raise
-            remedy = "; install bubblewrap or choose the sandbox 'off'"
-            raise Failed(refusal + error.message + remedy, code="sandbox_unavailable") from error
-        if code != 0:
-            reason = complaint.strip() or "bwrap failed"
-            remedy = "; allow unprivileged user namespaces or choose the sandbox 'off'"
-            raise Failed(f"{refusal}it does not work: {reason}{remedy}", code="sandbox_unavailable")
-        self._sandbox_works = True
-
-    async def _run_trial(self) -> tuple[int | None, str]:
-        """Return the exit code of a command that does nothing, and bwrap's error output."""
-        with self._prepare("true", None, {}) as trial:
-            process = await self._start(trial, None)
-            try:
-                complaint = b"".join([data async for data in process.stderr])
-                await process.wait()
-            finally:
-                await process.end()
-        return process.returncode, complaint.decode(errors="backslashreplace")
 
 
 def _exit(process: Process, truncated: bool) -> Exit:
@@ -260,31 +157,6 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # most real-time signals have no name
         return f"SIG{number}"
-
-
-def _find(program: str) -> str:
-    import shutil  # slower to import than the rest of this module together
-
-    path = shutil.which(program, path=caller_variables().get("PATH"))
-    if path is None:
-        raise Failed(f"{program} is not installed", code="spawn_failed", data={"errno": "ENOENT"})
-    return str(Path(path).absolute())
-
-
-def _working_directory() -> Path:
-    try:
-        return caller_directory()
-    except OSError as error:
-        raise _spawn_failed("the server's directory no longer exists", error.errno or 0) from error
-
-
-def _spawn_failed(meaning: str, number: int) -> Failed:
-    name = errno.errorcode.get(number, str(number))
-    return Failed(f"{meaning}: {os.strerror(number)}", code="spawn_failed", data={"errno": name})
-
-
-def _cannot_pass(error: ValueError) -> InvalidParams:
-    return InvalidParams(f"the command cannot be passed to the system: {error}")
 
 
 def _check(argument: str, valid: bool, message: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from activations.bash.sandbox import Profile
+from activations.processes.sandbox.profiles import Profile
 
 PROFILES: tuple[Profile, ...] = ("workspace", "strict")
 

@@ -16,9 +16,9 @@ from bash_calls import Call, calling, exit_of, is_alive, play, run, stderr, stdo
 from sandbox_setup import PROFILES, home, needs_bwrap
 
 from activations.bash import Bash
-from activations.bash.hidden_paths import homes, secret_paths
-from activations.bash.protected_paths import Mounts
-from activations.bash.sandbox import Policy, Profile, environment, options
+from activations.processes.sandbox.hidden_paths import homes, secret_paths
+from activations.processes.sandbox.profiles import Policy, Profile, environment, options
+from activations.processes.sandbox.protected_paths import Mounts
 from plexus import Failed
 
 __all__ = ("home",)

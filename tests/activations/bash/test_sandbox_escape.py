@@ -14,7 +14,7 @@ from bash_calls import calling, collect, exit_of, play, run, stdout
 from sandbox_setup import PROFILES, home, needs_bwrap, project
 
 from activations.bash import Bash
-from activations.bash.sandbox import Profile
+from activations.processes.sandbox.profiles import Profile
 from plexus import Event, Failed, InvalidParams
 
 __all__ = ("home", "project")

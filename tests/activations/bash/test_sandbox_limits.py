@@ -11,9 +11,10 @@ import pytest
 from bash_calls import exit_of, run, stderr, stdout
 from sandbox_setup import PROFILES, home, needs_bwrap, project
 
-from activations.bash import Bash, OwnPaths, sandbox
-from activations.bash.confinement import Confinement
-from activations.bash.sandbox import Profile
+from activations.bash import Bash, OwnPaths
+from activations.processes.sandbox import profiles
+from activations.processes.sandbox.confinement import Confinement
+from activations.processes.sandbox.profiles import Profile
 
 __all__ = ("home", "project")
 
@@ -44,13 +45,13 @@ def test_a_fork_bomb_meets_the_limit_of_processes(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if os.getuid() != 0:
-        monkeypatch.setitem(sandbox.PROCESSES, "strict", 64)
+        monkeypatch.setitem(profiles.PROCESSES, "strict", 64)
         assert stdout(run(FORK_BOMB, Bash("strict", str(project)))).split()[0] == "11"
         return
     # The kernel does not count those of root. So another user runs what a server of that user
     # would, with the descriptors as files, because that user cannot open those of root.
     monkeypatch.setattr(os, "getuid", lambda: NOBODY)
-    monkeypatch.setitem(sandbox.PROCESSES, "strict", 64)
+    monkeypatch.setitem(profiles.PROCESSES, "strict", 64)
     with Confinement("strict", project, OwnPaths()) as prepared:
         command = prepared.command(FORK_BOMB, None, {})
         arguments = list(command.arguments)
@@ -87,14 +88,14 @@ def test_the_process_limit_is_part_of_the_command_except_for_root(
         for profile in PROFILES:
             with Confinement(profile, project, OwnPaths()) as prepared:
                 arguments = prepared.command("true", None, {}).arguments
-            assert (str(sandbox.PROCESSES[profile]) in arguments) is expected
+            assert (str(profiles.PROCESSES[profile]) in arguments) is expected
 
 
 def test_a_strict_command_cannot_allocate_more_memory_than_its_limit(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = {**sandbox.LIMITS["strict"], "DATA": 128 * sandbox.MIB}
-    monkeypatch.setitem(sandbox.LIMITS, "strict", limits)
+    limits = {**profiles.LIMITS["strict"], "DATA": 128 * profiles.MIB}
+    monkeypatch.setitem(profiles.LIMITS, "strict", limits)
     script = "python3 -c 'b = bytearray(256 << 20)'"
     events = run(script, Bash("strict", str(project)))
     assert exit_of(events).failed
@@ -118,10 +119,10 @@ def test_a_command_is_killed_before_the_server_when_memory_is_short(
 def test_a_full_folder_in_memory_refuses_more(
     profile: Profile, folder: str, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sandbox.TMP_BYTES, profile, 4 * sandbox.MIB)
+    monkeypatch.setitem(profiles.TMP_BYTES, profile, 4 * profiles.MIB)
     script = f"head -c 8M /dev/zero > {folder}/full; stat -c %s {folder}/full"
     events = run(script, Bash(profile, str(project)))
-    assert stdout(events) == f"{4 * sandbox.MIB}\n"
+    assert stdout(events) == f"{4 * profiles.MIB}\n"
     assert "No space left" in stderr(events)
 
 

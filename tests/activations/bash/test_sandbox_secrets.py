@@ -16,9 +16,9 @@ from bash_calls import run, stdout
 from sandbox_setup import PROFILES, home, needs_bwrap, project
 
 from activations.bash import Bash, OwnPaths
-from activations.bash.hidden_paths import SOCKETS, socket_paths
-from activations.bash.sandbox import Profile, environment
-from activations.bash.seccomp import strict_filter
+from activations.processes.sandbox.hidden_paths import SOCKETS, socket_paths
+from activations.processes.sandbox.profiles import Profile, environment
+from activations.processes.sandbox.seccomp import strict_filter
 from plexus.private_files import data_folder, make_folders
 from substrate.build_hub import built_in_hub
 from substrate.settings import Settings

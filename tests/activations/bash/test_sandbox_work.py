@@ -11,7 +11,7 @@ from bash_calls import exit_of, run, stderr, stdout
 from sandbox_setup import PROFILES, home, needs_bwrap, project
 
 from activations.bash import Bash
-from activations.bash.sandbox import Profile
+from activations.processes.sandbox.profiles import Profile
 
 __all__ = ("home", "project")
 

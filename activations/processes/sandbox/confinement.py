@@ -19,10 +19,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 
-from activations.bash import hidden_paths, protected_paths, sandbox
-from activations.bash.hidden_paths import OwnPaths
-from activations.bash.seccomp import strict_filter
 from activations.processes.process import CannotStart, Command
+from activations.processes.sandbox import hidden_paths, profiles, protected_paths
+from activations.processes.sandbox.hidden_paths import OwnPaths
+from activations.processes.sandbox.seccomp import strict_filter
 from plexus import Failed
 from plexus.caller_environment import caller_variables
 
@@ -56,7 +56,7 @@ class Confinement:
     """
 
     def __init__(
-        self, profile: sandbox.Profile, workspace: Path, own: OwnPaths, *, sized: bool = True
+        self, profile: profiles.Profile, workspace: Path, own: OwnPaths, *, sized: bool = True
     ) -> None:
         """Choose a profile. `sized`: whether bwrap can limit the size of a file system."""
         self._profile = profile
@@ -88,11 +88,11 @@ class Confinement:
         bwrap = find_program("bwrap", self._workspace)
         bash = find_program("bash", self._workspace)
         directory = self._workspace / (cwd or "")
-        variables = sandbox.environment(self._profile, caller_variables()) | env
+        variables = profiles.environment(self._profile, caller_variables()) | env
         _check_size(variables)
         self._protected = self._protect()
         policy = self._policy(self._protected.mounts())
-        options = sandbox.options(self._profile, policy, directory, variables)
+        options = profiles.options(self._profile, policy, directory, variables)
         common_dir = filter_path = ""
         before = [bwrap, "--args", str(OPTIONS_FD)]
         if policy.protected.common_dir:
@@ -104,7 +104,7 @@ class Confinement:
         stage += [common_dir, filter_path]
         inside = [*_process_limit(bash, self._profile), bash, "-c", script]
         arguments = (*stage, *before, "--", *inside)
-        return Command(arguments, str(directory), {}, sandbox.LIMITS[self._profile])
+        return Command(arguments, str(directory), {}, profiles.LIMITS[self._profile])
 
     def _protect(self) -> protected_paths.ProtectedPaths:
         always = (*self._own.protected(self._workspace), *protected_paths.ALWAYS)
@@ -115,7 +115,7 @@ class Confinement:
         except protected_paths.Unprotectable as error:
             raise Failed(f"the command is refused: {error}", code="sandbox_unavailable") from error
 
-    def _policy(self, protected: protected_paths.Mounts) -> sandbox.Policy:
+    def _policy(self, protected: protected_paths.Mounts) -> profiles.Policy:
         self._own.create_private_folders()
         # The variables of the caller may name other places of secrets than those of the server.
         environments = (os.environ, caller_variables())
@@ -125,7 +125,7 @@ class Confinement:
         # The filter of `strict` refuses all sockets of other programs.
         is_strict = self._profile == "strict"
         sockets = [] if is_strict else hidden_paths.socket_paths(self._workspace)
-        return sandbox.Policy(
+        return profiles.Policy(
             workspace=self._workspace,
             homes=tuple(homes),
             hidden=tuple(dict.fromkeys(path for paths in hidden for path in paths)),
@@ -174,13 +174,13 @@ def _filter() -> bytes:
         ) from error
 
 
-def _process_limit(bash: str, profile: sandbox.Profile) -> list[str]:
+def _process_limit(bash: str, profile: profiles.Profile) -> list[str]:
     """Return the arguments that precede the command to limit its processes, if the kernel can."""
     release = platform.release().split(".")
     version = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in release[:2])
     if os.getuid() == 0 or version < COUNTED_PER_SANDBOX:
         return []
-    limit = sandbox.PROCESSES[profile]
+    limit = profiles.PROCESSES[profile]
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from activations.bash.protected_paths import Mounts
+    from activations.processes.sandbox.protected_paths import Mounts
 
 __all__ = ("LIMITS", "PROCESSES", "Policy", "Profile", "environment", "options")
 

@@ -1,0 +1,1 @@
+"""Sandboxes for child programs: profiles, hidden and protected paths, and their enforcement."""
