@@ -1,0 +1,1 @@
+"""The methods of `tasks`: six for models, the others for programs and people."""
