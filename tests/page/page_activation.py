@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import datetime
 import struct
 import zlib
 from collections.abc import AsyncIterator
@@ -23,6 +24,7 @@ from plexus import (
     Form,
     Image,
     Progress,
+    Secret,
     Select,
     SelectMany,
     method,
@@ -164,6 +166,23 @@ class Showcase(Activation):
         yield Counted(total=count)
 
     @method
+    async def steps(self, *, ctx: Context) -> AsyncIterator[Progress | Counted]:
+        """Make progress, call another method, and wait."""
+        await ctx.call("demo.echo", text="a step")
+        yield Progress(done=30, total=100, message="packing")
+        await asyncio.sleep(60)
+        yield Counted(total=1)
+
+    @method
+    async def confirm(self, message: str, *, ctx: Context) -> bool:
+        """Ask for a yes or no.
+
+        Args:
+            message: The question.
+        """
+        return await ctx.ask(Confirm(message))
+
+    @method
     async def ask(self, *, ctx: Context) -> AsyncIterator[Content | Counted]:
         """Ask one question of every kind."""
         sure = await ctx.ask(Confirm("Shall we go?"))
@@ -214,4 +233,36 @@ class Showcase(Activation):
             "words": words,
             "either": either,
             "extra": extra,
+        }
+
+    @method(title="Change settings", destructive=True, idempotent=True)
+    async def settings(
+        self,
+        user: str,
+        password: Annotated[str, Secret()],
+        level: Literal["debug", "info", "warning", "error", "critical"] = "info",
+        env: dict[str, str] | None = None,
+        timeout_s: float | None = 90.0,
+        day: datetime.date | None = None,
+        note: Annotated[str, Field(max_length=2000)] = "",
+    ) -> dict[str, Any]:
+        """Return the settings, and the length of the password.
+
+        Args:
+            user: The name of the user.
+            password: A secret.
+            level: The least level that is logged.
+            env: Environment variables.
+            timeout_s: Seconds until it ends. Null: no timeout.
+            day: The first day.
+            note: A longer text.
+        """
+        return {
+            "user": user,
+            "password": len(password),
+            "level": level,
+            "env": env,
+            "timeout_s": timeout_s,
+            "day": None if day is None else day.isoformat(),
+            "note": note,
         }

@@ -99,7 +99,7 @@ class Site:
         try:
             if enter:
                 page.goto(self.link)
-                page.get_by_text("Connected", exact=True).wait_for()
+                page.get_by_text("Connected", exact=True).wait_for(state="attached")
             yield page
         finally:
             context.close()

@@ -1,10 +1,8 @@
-"""How a browser loads the page and logs in, and the files of the page."""
+"""How a browser loads the page, logs in, and gets from view to view."""
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,11 +13,33 @@ from network import REPOSITORY, Server, bearer, serving
 from page_browser import Site, opened, shoot, violations
 from playwright.sync_api import expect
 
-from substrate.server.page.static_files import ASSETS
-
 pytestmark = pytest.mark.timeout(120)
 
-SCRIPTS = sorted(path.name for path in ASSETS.glob("*.js"))
+
+#: HTTP without WebSockets, whose event streams can be ended as by a proxy.
+STREAMS_THAT_END = """
+window.WebSocket = class { constructor() { setTimeout(() => this.onclose()); } };
+window.streams = [];
+const fetched = window.fetch;
+window.fetch = async (path, options) => {
+  const response = await fetched(path, options);
+  const type = response.headers.get("content-type") || "";
+  if (!type.startsWith("text/event-stream")) return response;
+  let end, isOver = false;
+  const ended = new Promise((resolve) => { end = resolve; });
+  const reader = response.body.getReader();
+  const body = new ReadableStream({
+    async pull(controller) {
+      const found = await Promise.race([reader.read(), ended]).catch(() => ({ done: true }));
+      if (!found || found.done) isOver = true;
+      if (isOver) controller.close();
+      else controller.enqueue(found.value);
+    },
+  });
+  window.streams.push({ end, isLive: () => !isOver && !options.signal.aborted });
+  return new Response(body, { status: response.status, headers: response.headers });
+};
+"""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +84,7 @@ def test_without_the_token_the_page_says_what_to_do(site: Site, fragment: str) -
         shoot(page, "login")
         page.get_by_label("Token").fill("wrong as well")
         page.get_by_role("button", name="Connect").click()
-        expect(page.locator(".fault")).to_contain_text("unknown, expired or revoked")
+        expect(page.get_by_role("alert")).to_contain_text("unknown, expired or revoked")
         page.get_by_label("Token").fill(site.server.token)
         page.get_by_role("button", name="Connect").click()
         expect(page.get_by_text("Connected", exact=True)).to_be_visible()
@@ -78,7 +98,7 @@ def test_the_page_works_through_a_forwarded_port_with_the_token_alone(
         proxy.target = server.port
         forwarded = site.with_server(server, proxy)
         with forwarded.page() as page:
-            forwarded.open(page, "methods", "demo.echo")
+            forwarded.open(page, "tools")
             expect(page.get_by_text("Connected", exact=True)).to_be_visible()
             assert forwarded.status(forwarded.secret(page)) == 200
         with forwarded.page(enter=False) as page:
@@ -108,132 +128,129 @@ def test_the_page_works_where_no_token_is_required(site: Site) -> None:
         expect(page.get_by_text("Connected", exact=True)).to_be_visible()
 
 
+VIEWS = ("tools", "runs", "questions", "tasks", "chat", "trees", "python", "status")
+
+
 def test_every_view_is_reached_by_keys(site: Site) -> None:
     with site.page() as page:
-        for letter, view in zip(
-            "rwache", ["run", "watch", "arbor", "chat", "health", "explore"], strict=True
-        ):
+        for key, view in zip("trqkceps", VIEWS, strict=True):
             page.keyboard.press("g")
-            page.keyboard.press(letter)
+            page.keyboard.press(key)
             expect(page).to_have_url(re.compile(f"#/{view}$"))
             expect(page.locator(f"nav a[data-view={view}]")).to_have_attribute(
                 "aria-current", "page"
             )
+            expect(page.locator("main h1").first).to_be_visible()
         page.keyboard.press("?")
-        expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+        expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
         assert violations(page) == []
         page.keyboard.press("Escape")
-        expect(page.get_by_role("dialog", name="Keys")).to_be_hidden()
+        expect(page.get_by_role("dialog", name="Keyboard")).to_be_hidden()
+
+
+def test_addresses_of_earlier_versions_lead_to_the_renamed_views(site: Site) -> None:
+    with site.page() as page:
+        for old, view in {"explore": "tools", "watch": "runs", "arbor": "trees"}.items():
+            site.open(page, old)
+            expect(page.locator(f"nav a[data-view={view}]")).to_have_attribute(
+                "aria-current", "page"
+            )
+
+
+def test_the_palette_finds_tools_runs_and_views_by_a_few_letters(site: Site) -> None:
+    with site.page() as page:
+        page.keyboard.press("Control+k")
+        palette = page.get_by_role("dialog", name="Command palette")
+        expect(palette).to_be_visible()
+        shoot(page, "palette")
+        assert violations(page) == []
+        page.keyboard.type("bash exec")
+        expect(palette.get_by_role("option").first).to_contain_text("bash.execute")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile("#/tools/bash.execute$"))
+        expect(palette).to_be_hidden()
+        page.keyboard.press("Control+k")
+        page.keyboard.type("no such thing anywhere")
+        expect(palette).to_contain_text("Nothing found")
+        page.keyboard.press("Escape")
+        expect(palette).to_be_hidden()
+
+
+def test_a_view_of_an_activation_that_is_switched_off_is_not_offered(site: Site) -> None:
+    with (
+        serving("--without", "chat", auth="token") as server,
+        site.with_server(server).page() as page,
+    ):
+        expect(page.locator("nav a[data-view=trees]")).to_be_visible()
+        expect(page.locator("nav a[data-view=chat]")).to_be_hidden()
+        site.open(page, "chat")
+        expect(page.get_by_role("heading", name="Chat is switched off")).to_be_visible()
+
+
+def test_a_server_that_is_away_is_a_banner_and_what_was_read_stays(site: Site) -> None:
+    with site.page() as page:
+        site.open(page, "status")
+        heading = page.locator("main h1").first
+        expect(heading).to_be_visible()
+        site.proxy.target = 1
+        site.proxy.cut()
+        banner = page.get_by_role("alert").filter(has_text="not reachable")
+        expect(banner).to_be_visible()
+        expect(heading).to_be_visible()
+        shoot(page, "away")
+        site.proxy.target = site.server.port
+        page.get_by_role("button", name="Retry now").click()
+        expect(banner).to_be_hidden()
+        expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+
+
+def test_a_page_without_websockets_works_over_http(site: Site) -> None:
+    with site.page(enter=False) as page:
+        page.add_init_script(
+            "window.WebSocket = class { constructor() { setTimeout(() => this.onclose()); } }"
+        )
+        page.goto(site.link)
+        expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+        site.call("bash.execute", command="echo over http")
+        site.open(page, "runs")
+        expect(page.get_by_text("echo over http").first).to_be_visible()
+
+
+def test_a_websocket_that_a_proxy_never_opens_is_replaced_by_http(site: Site) -> None:
+    with site.page(enter=False) as page:
+        page.add_init_script("window.WebSocket = class { close() { this.onclose(); } }")
+        page.goto(site.link)
+        expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+
+
+def test_a_response_that_ends_early_is_continued_and_the_others_are_closed(site: Site) -> None:
+    with site.page(enter=False) as page:
+        page.add_init_script(STREAMS_THAT_END)
+        page.goto(site.link)
+        expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+        run = page.evaluate(
+            """async () => (await import("/page/tools/start_run.js"))
+              .startRun("showcase.steady", { count: 80 })"""
+        )
+        site.open(page, "runs", str(run))
+        log = page.locator(".log")
+        expect(log).to_contain_text("<5>")
+        before = page.evaluate("() => window.streams.length")
+        page.evaluate("() => window.streams.filter((each) => each.isLive()).at(-1).end()")
+        expect(log).to_contain_text("total: 80")
+        page.wait_for_function(
+            "(count) => window.streams.slice(0, count).every((each) => !each.isLive())",
+            arg=before,
+        )
+        rows = log.locator(".log-row").all_inner_texts()
+        numbers = [row.split("<")[1].split(">")[0] for row in rows if "<" in row]
+        assert numbers == [str(number) for number in range(int(numbers[0]), 81)]
 
 
 def test_nothing_is_wider_than_a_phone(site: Site) -> None:
     with site.page(phone=True) as page:
-        for view in ("explore/bash.execute", "run", "watch", "arbor", "chat", "health"):
+        for view in (*VIEWS, "tools/bash.execute"):
             site.open(page, view)
-            page.wait_for_timeout(700)
+            expect(page.locator("main h1").first).to_be_visible()
             width = page.evaluate("() => document.documentElement.scrollWidth")
             assert width <= 390, view
-
-
-# --- files ---------------------------------------------------------------------------------------
-
-
-def test_the_policy_allows_only_the_servers_own_files(server: Server) -> None:
-    with server.request("GET", "/", headers={"Accept": "text/html,*/*;q=0.8"}) as response:
-        headers = response.headers
-        page = response.read().decode()
-    policy = dict(
-        part.strip().partition(" ")[::2]
-        for part in str(headers["Content-Security-Policy"]).split(";")
-    )
-    assert policy["default-src"] == "'none'"
-    for part in ("script-src", "style-src", "connect-src"):
-        assert policy[part] == "'self'"
-    assert policy["script-src-attr"] == policy["worker-src"] == "'none'"
-    assert policy["img-src"] == "'self' data:"
-    assert policy["frame-ancestors"] == policy["form-action"] == policy["base-uri"] == "'none'"
-    assert policy["require-trusted-types-for"] == "'script'"
-    assert "unsafe" not in str(policy)
-    assert headers["X-Content-Type-Options"] == "nosniff"
-    assert headers["Referrer-Policy"] == "no-referrer"
-    assert headers["Cache-Control"] == "no-store"
-    assert server.token not in page
-    assert not re.search(r"<script>|<style|https?://|\bon\w+=|style=", page)
-
-
-def test_every_file_is_served_with_its_type_and_kept_until_it_changes(server: Server) -> None:
-    for path in sorted(ASSETS.iterdir()):
-        with server.request("GET", f"/page/{path.name}") as response:
-            assert response.status == 200
-            assert response.read() == path.read_bytes()
-            kind = response.headers["Content-Type"]
-            tag = str(response.headers["ETag"])
-            assert "Content-Security-Policy" in response.headers
-        if path.suffix == ".js":
-            assert kind == "text/javascript; charset=utf-8"
-        if path.name == "index.html":
-            continue
-        with server.request("GET", f"/page/{path.name}", headers={"If-None-Match": tag}) as again:
-            assert (again.status, again.read()) == (304, b"")
-
-
-@pytest.mark.parametrize(
-    "path", ["/page/", "/page/none.js", "/page/../app.py", "/page/%2e%2e/serving.py", "/page/a/b"]
-)
-def test_nothing_else_is_served(server: Server, path: str) -> None:
-    assert server.status("GET", path) == 404
-
-
-def test_a_file_is_only_read(server: Server) -> None:
-    with server.request("POST", "/page/main.js", {}) as response:
-        assert response.status == 401  # every POST needs a token
-    headers = {"Authorization": f"Bearer {server.token}"}
-    with server.request("POST", "/page/main.js", {}, headers) as response:
-        assert response.status == 405
-        assert json.loads(response.read()) == {"error": "Use GET."}
-
-
-def test_every_script_is_preloaded_and_none_is_missing() -> None:
-    page = (ASSETS / "index.html").read_text()
-    named = re.findall(r'(?:href|src)="/page/([\w.]+)"', page)
-    assert sorted(name for name in named if name.endswith(".js")) == SCRIPTS
-    for name in named:
-        assert (ASSETS / name).is_file()
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_is_readable_small_and_has_no_dependencies(name: str) -> None:
-    text = (ASSETS / name).read_text()
-    assert len(text.splitlines()) <= 300
-    for forbidden in ("innerHTML", "outerHTML", "insertAdjacentHTML", "eval(", "document.write"):
-        assert forbidden not in text
-    for imported in re.findall(r'from "(.+?)"', text):
-        assert re.fullmatch(r"\./\w+\.js", imported)
-        assert (ASSETS / imported).is_file()
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed")
-    done = subprocess.run(
-        [node, "--check", "--input-type=module"],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_nothing_that_a_script_imports_is_left_unused() -> None:
-    for name in SCRIPTS:
-        text = (ASSETS / name).read_text()
-        for names in re.findall(r"^import \{ (.+?) \} from", text, re.M):
-            for each in names.split(", "):
-                used = len(re.findall(rf"(?<!\w)(?<!\w\.){re.escape(each)}\b", text))
-                assert used > 1, f"{name}: {each}"
-
-
-def test_the_files_are_in_the_package() -> None:
-    assert {"index.html", "main.js", "style.css", "views.css", "icon.svg"} <= {
-        path.name for path in ASSETS.iterdir()
-    }

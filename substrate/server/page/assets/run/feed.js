@@ -1,0 +1,142 @@
+// Reads the items of a run into its log: what exists in parts, then new ones as they are written.
+//
+// What exists is requested part by part, so a long run never fills the memory. New items are collected
+// and added once for each frame. If they arrive faster than they are added, the subscription is ended,
+// and they are requested in parts again. After a lost connection reading continues after the last item.
+
+import { RpcError, call, isTerminal, subscribe, whenOpen } from "../core/connection.js";
+import { signal } from "../core/html.js";
+
+/** @typedef {import("./rows.js").Item} Item */
+
+const PART_ITEMS = 10_000;
+/** Characters and items that may wait to be added. */
+const MAX_WAITING = 4_000_000;
+const MAX_WAITING_ITEMS = 20_000;
+/** Pause while the tab is hidden, when there are no frames. */
+const HIDDEN_MS = 500;
+const RETRY_MS = 1000;
+
+/** Reads a run until `stop`. `state` is "loading", "live", "lost", "ended" or "missing". */
+export class Feed {
+  /** @param {number} run @param {{last: number, add: (items: Item[]) => void}} log @param {{tail?: number}} [options] only the last items */
+  constructor(run, log, { tail } = {}) {
+    this.state = signal("loading");
+    /** What part of the run has been read, from 0 to 1. */
+    this.read = signal(0);
+    /** Why the run cannot be read. */
+    this.error = "";
+    this._run = run;
+    this._log = log;
+    this._tail = tail;
+    this._isStopped = false;
+    this._end = () => {};
+    this._follow();
+  }
+
+  /** Read no more. */
+  stop() {
+    this._isStopped = true;
+    this._end();
+  }
+
+  async _follow() {
+    while (!this._isStopped) {
+      try {
+        await whenOpen();
+        if (await this._readParts()) {
+          this.state.value = "ended";
+          return;
+        }
+        if (this._isStopped) return;
+        this.state.value = "live";
+        if (await this._attach()) {
+          this.state.value = "ended";
+          return;
+        }
+      } catch (error) {
+        if (this._isStopped) return;
+        if (!(error instanceof RpcError)) throw error;
+        if (error.code === "lost") this.state.value = "lost";
+        else if (error.code === "busy" || error.code === -32003) {
+          await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+        } else {
+          this.error = error.message;
+          this.state.value = "missing";
+          return;
+        }
+      }
+    }
+  }
+
+  /** Read what exists. Returns whether the run has ended. */
+  async _readParts() {
+    const log = this._log;
+    for (;;) {
+      if (this._isStopped) return false;
+      let after = log.last;
+      if (this._tail !== undefined && after === 0) {
+        const { last_seq: last } = await call("plexus.items", { run: this._run, after: 0, limit: 1 });
+        after = Math.max(0, last - this._tail);
+      }
+      const part = await call("plexus.items", { run: this._run, after, limit: PART_ITEMS });
+      let items = part.items;
+      if (items.length === 0 && part.ended && part.last_seq <= after) {
+        // The server was killed before it recorded the last items that are shown here; only the terminal is new.
+        const { items: last } = await call("plexus.items", { run: this._run, after: Math.max(0, part.last_seq - 1), limit: 1 });
+        items = last;
+      }
+      if (this._isStopped) return false;
+      log.add(items);
+      this.read.value = part.last_seq ? Math.min(1, log.last / part.last_seq) : 1;
+      if (log.last >= part.last_seq || items.length === 0) return part.ended;
+      if (this.state.value === "lost") this.state.value = "loading";
+    }
+  }
+
+  /** Read new items as they are written. Resolves with whether the run has ended. @returns {Promise<boolean>} */
+  _attach() {
+    return new Promise((resolve, reject) => {
+      /** @type {Item[]} */
+      let waiting = [];
+      let size = 0;
+      let isScheduled = false;
+      let isDone = false;
+      const finish = (/** @type {boolean} */ hasEnded) => {
+        isDone = true;
+        this._end();
+        resolve(hasEnded);
+      };
+      const flush = () => {
+        isScheduled = false;
+        if (this._isStopped || isDone || waiting.length === 0) return;
+        const items = waiting;
+        waiting = [];
+        size = 0;
+        this._log.add(items);
+        if (isTerminal(items[items.length - 1].event)) finish(true);
+      };
+      const schedule = () => {
+        if (isScheduled) return;
+        isScheduled = true;
+        if (document.hidden) setTimeout(flush, HIDDEN_MS);
+        else requestAnimationFrame(flush);
+      };
+      this._end = subscribe("plexus.attach", { run: this._run, after: this._log.last, _times: true }, {
+        onItem: ({ seq, time_ms: time, result }) => {
+          if (isDone) return;
+          waiting.push({ seq, time_ms: time ?? Date.now(), event: result });
+          size += (result.data || result.text || "").length + 200;
+          if (size > MAX_WAITING || waiting.length > MAX_WAITING_ITEMS) {
+            waiting = [];
+            finish(false);
+          } else schedule();
+        },
+        onError: (error) => {
+          flush();
+          if (!isDone) reject(error);
+        },
+      });
+    });
+  }
+}

@@ -1,0 +1,223 @@
+"""The files of the page: what is served, how it is checked, and where the libraries come from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conformance.node import NotInstalled, compiler, installed, node
+from network import Server, serving
+
+from substrate.server.page.static_files import ASSETS
+
+VENDOR = ASSETS / "vendor"
+SCRIPTS = sorted(path for path in ASSETS.rglob("*.js"))
+STYLES = sorted(ASSETS.rglob("*.css"))
+#: Maximum size of the scripts and styles that the first view loads, in bytes.
+MAX_FIRST_BYTES = 250_000
+TSCONFIG = {
+    "target": "es2023",
+    "module": "esnext",
+    "moduleResolution": "bundler",
+    "checkJs": True,
+    "allowJs": True,
+    "noEmit": True,
+    "strict": True,
+    # Parameters of small inner functions have no annotations.
+    "noImplicitAny": False,
+    "lib": ["es2023", "dom", "dom.iterable", "dom.asynciterable"],
+    "types": [],
+    "skipLibCheck": True,
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving(auth="token") as server:
+        yield server
+
+
+def test_the_policy_allows_only_the_servers_own_files(server: Server) -> None:
+    with server.request("GET", "/", headers={"Accept": "text/html,*/*;q=0.8"}) as response:
+        headers = response.headers
+        page = response.read().decode()
+    policy = dict(
+        part.strip().partition(" ")[::2]
+        for part in str(headers["Content-Security-Policy"]).split(";")
+    )
+    assert policy["default-src"] == "'none'"
+    assert re.fullmatch(r"'self' 'sha256-[\w+/]{43}='", policy["script-src"])
+    for part in ("style-src", "connect-src"):
+        assert policy[part] == "'self'"
+    assert policy["script-src-attr"] == policy["worker-src"] == "'none'"
+    assert policy["img-src"] == "'self' data:"
+    assert policy["frame-ancestors"] == policy["form-action"] == policy["base-uri"] == "'none'"
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert "unsafe" not in str(policy)
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Cache-Control"] == "no-store"
+    assert server.token not in page
+    assert not re.search(r"<script>|<style|https?://|\bon\w+=|style=", page)
+
+
+def test_every_file_is_served_with_its_type_and_kept_until_it_changes(server: Server) -> None:
+    types = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css"}
+    for path in (*SCRIPTS, *STYLES, *VENDOR.glob("*.mjs"), ASSETS / "icon.svg"):
+        name = path.relative_to(ASSETS).as_posix()
+        with server.request("GET", f"/page/{name}") as response:
+            assert response.status == 200
+            assert response.read() == path.read_bytes()
+            kind = str(response.headers["Content-Type"])
+            tag = str(response.headers["ETag"])
+            assert "Content-Security-Policy" in response.headers
+        assert kind.startswith(types.get(path.suffix, "image/svg+xml"))
+        with server.request("GET", f"/page/{name}", headers={"If-None-Match": tag}) as again:
+            assert (again.status, again.read()) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/page/",
+        "/page/none.js",
+        "/page/core",
+        "/page/../app.py",
+        "/page/%2e%2e/serving.py",
+        "/page/core/../../static_files.py",
+        "/page/vendor/versions.json",
+        "/page//app.js",
+    ],
+)
+def test_nothing_else_is_served(server: Server, path: str) -> None:
+    assert server.status("GET", path) == 404
+
+
+def test_a_file_is_only_read(server: Server) -> None:
+    with server.request("POST", "/page/app.js", {}) as response:
+        assert response.status == 401  # every POST needs a token
+    headers = {"Authorization": f"Bearer {server.token}"}
+    with server.request("POST", "/page/app.js", {}, headers) as response:
+        assert response.status == 405
+        assert json.loads(response.read()) == {"error": "Use GET."}
+
+
+def preloaded(server: Server) -> set[str]:
+    """Return the names of all files that the HTML loads."""
+    with server.request("GET", "/", headers={"Accept": "text/html"}) as response:
+        page = response.read().decode()
+    return set(re.findall(r'(?:href|src)="/page/([\w./-]+)"', page))
+
+
+def test_the_first_view_preloads_what_it_imports_and_is_small(server: Server) -> None:
+    named = preloaded(server)
+    for name in named:
+        assert (ASSETS / name).is_file(), name
+    assert {"views/runs.js", "core/connection.js", "vendor/preact.mjs"} <= named
+    assert not any(name.startswith(("chat/", "trees/", "views/chat")) for name in named)
+    assert {f"styles/{path.name}" for path in STYLES} <= named
+    assert sum((ASSETS / name).stat().st_size for name in named) <= MAX_FIRST_BYTES
+
+
+def test_scripts_import_only_files_of_the_page_and_the_libraries() -> None:
+    index = (ASSETS / "index.html").read_text()
+    found = re.search(r'<script type="importmap">(.*?)</script>', index)
+    assert found is not None
+    libraries = json.loads(found[1])["imports"]
+    for path in libraries.values():
+        assert (ASSETS / str(path).removeprefix("/page/")).is_file()
+    for script in SCRIPTS:
+        text = script.read_text()
+        for name in re.findall(r'(?:from|import\()\s*"(.+?)"', text):
+            if name not in libraries:
+                target = (script.parent / name).resolve()
+                assert target.is_relative_to(ASSETS), f"{script}: {name}"
+                assert target.is_file(), f"{script}: {name}"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.relative_to(ASSETS).as_posix())
+def test_a_script_is_readable_and_makes_no_markup_from_text(script: Path) -> None:
+    text = script.read_text()
+    assert text.startswith("// "), "the first line says what the module owns"
+    assert len(text.splitlines()) <= 400
+    for forbidden in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "dangerouslySetInnerHTML",
+        "eval(",
+        "document.write",
+    ):
+        assert forbidden not in text
+
+
+def test_no_script_imports_a_name_that_it_does_not_use() -> None:
+    for script in SCRIPTS:
+        text = script.read_text()
+        for names in re.findall(r"^import \{ (.+?) \} from", text, re.M):
+            for each in names.split(", "):
+                name = each.split(" as ")[-1]
+                used = len(re.findall(rf"(?<!\w)(?<!\w\.){re.escape(name)}\b", text))
+                assert used > 1, f"{script.name}: {name}"
+
+
+def test_no_module_is_left_that_nothing_imports() -> None:
+    imported = {ASSETS / "app.js"}
+    for script in SCRIPTS:
+        for name in re.findall(r'(?:from|import\()\s*"(\..+?)"', script.read_text()):
+            imported.add((script.parent / name).resolve())
+    assert set(SCRIPTS) - imported == set()
+
+
+def test_vendored_libraries_have_their_licences_and_checksums() -> None:
+    versions = json.loads((VENDOR / "versions.json").read_text())
+    assert set(versions) == {path.name for path in VENDOR.glob("*.mjs")}
+    licences = {path.name.removesuffix(".LICENSE") for path in VENDOR.glob("*.LICENSE")}
+    for name, entry in versions.items():
+        content = (VENDOR / name).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == entry["sha256"], name
+        package = entry["package"].removeprefix("@preact/").removesuffix("-core")
+        assert package in licences
+
+
+@pytest.mark.node
+def test_vendored_libraries_are_those_of_their_packages() -> None:
+    packages = _packages()
+    for name, entry in json.loads((VENDOR / "versions.json").read_text()).items():
+        folder = packages / entry["package"]
+        assert json.loads((folder / "package.json").read_text())["version"] == entry["version"]
+        assert (folder / entry["path"]).read_bytes() == (VENDOR / name).read_bytes(), name
+
+
+@pytest.mark.node
+@pytest.mark.timeout(300)
+def test_the_types_of_all_scripts_are_correct(tmp_path: Path) -> None:
+    packages = _packages()
+    program, _ = compiler()
+    names = ("preact", "preact/hooks", "@preact/signals", "@preact/signals-core", "htm")
+    paths = {name: [str(packages / name)] for name in names}
+    config = {
+        "compilerOptions": TSCONFIG | {"paths": paths},
+        "include": [str(ASSETS / "**" / "*.js")],
+    }
+    (tmp_path / "tsconfig.json").write_text(json.dumps(config))
+    done = subprocess.run(
+        [str(node()), str(program), "-p", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def _packages() -> Path:
+    try:
+        return installed("compiler") / "node_modules"
+    except NotInstalled as error:
+        pytest.skip(str(error))

@@ -1,0 +1,64 @@
+"""The page of one server with the runs of another one that shares its PostgreSQL database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from network import bearer, serving
+from page_browser import SHOWCASE, Site, opened, shoot
+from playwright.sync_api import expect
+from postgres_server import PostgresServer, programs
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def replicas() -> Iterator[tuple[Site, Site]]:
+    """Two servers with one database and separate data folders."""
+    with ExitStack() as stack:
+        database = PostgresServer()
+        stack.callback(database.close)
+        database.start()
+        options = ("--database", database.url(database.new_database()))
+        site = stack.enter_context(opened(*options))
+        other = stack.enter_context(serving("--activation", str(SHOWCASE), *options, auth="token"))
+        yield site, site.with_server(other)
+
+
+def start(site: Site, method: str, **params: object) -> int:
+    """Start a run that continues without its client, and return its number."""
+    headers = {**bearer(site.server.token), "Accept": "text/event-stream"}
+    params["_on_disconnect"] = "keep"
+    with site.server.call(method, params, **headers) as stream:
+        line = next(line for line in stream if line.startswith(b"data:"))
+        return int(json.loads(line[5:])["result"])
+
+
+def test_a_run_of_another_replica_is_followed_answered_and_stopped(
+    replicas: tuple[Site, Site],
+) -> None:
+    site, other = replicas
+    with site.page() as page:
+        site.open(page, "runs")
+        run = start(other, "showcase.steady", count=100_000)
+        listed = page.locator(f'.run-row[data-run="{run}"]')
+        expect(listed.locator(".outcome")).to_contain_text("Running")
+        site.open(page, "runs", str(run))
+        expect(page.locator(".log")).to_contain_text("<40>")
+        shoot(page, "run-of-a-replica")
+        page.get_by_role("button", name="Stop", exact=True).click()
+        expect(page.locator(".run-head .outcome")).to_contain_text("Stopped")
+        asking = start(other, "showcase.ask")
+        site.open(page, "questions")
+        card = page.locator(".question")
+        expect(card).to_contain_text("Shall we go?")
+        card.get_by_role("button", name="Yes").click()
+        expect(card).to_contain_text("What is your name?")
+        other.call("plexus.cancel", run=asking)
+        expect(card).to_have_count(0)
