@@ -7,7 +7,11 @@ the HTTP server and rich are imported by name on first use.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import gc
+import os
+import re
+import sys
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +19,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from plexus.errors import PlexusError
 from plexus.registry.lazy import resolve
 from plexus.version import __version__
+from substrate.cli.numbers import Number, WholeNumber
 from substrate.settings import (
     FILE,
     TOKEN,
@@ -30,10 +36,12 @@ from substrate.settings import (
     setting_names,
     variable_of,
 )
+from substrate.standard_streams import open_missing_descriptors
 from substrate.telemetry.logging import announce, set_up_logging
 
 __all__ = (
     "FILES",
+    "SERVES",
     "Program",
     "cli",
     "files_of",
@@ -46,6 +54,7 @@ __all__ = (
     "setting_flags",
     "setting_option",
     "settings_of",
+    "start",
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,22 +76,55 @@ COMMANDS = {
     "config": "substrate.cli.commands.config:config",
     "dev": "substrate.cli.commands.dev:dev",
     "doctor": "substrate.cli.commands.doctor:doctor",
+    "help": "substrate.cli.commands.help:show_help",
     "import": "substrate.cli.commands.import_server:import_server",
     "list": "substrate.cli.commands.list:list_methods",
     "mcp": "substrate.cli.commands.mcp:mcp",
     "new": "substrate.cli.commands.new:new",
+    "open": "substrate.cli.commands.open:open_page",
     "replay": "substrate.cli.commands.show:replay",
     "respond": "substrate.cli.commands.respond:respond",
     "runs": "substrate.cli.commands.runs:runs",
     "schema": "substrate.cli.commands.schema:schema",
+    "serve": "substrate.cli.commands.serve:serve",
     "show": "substrate.cli.commands.show:show",
+    "tasks": "substrate.cli.commands.tasks:tasks",
     "token": "substrate.cli.commands.token:token",
     "trust": "substrate.cli.commands.trust:trust",
     "watch": "substrate.cli.commands.runs:watch",
 }
 
+#: The commands in the order of the help text, by what they are for. A test compares the two.
+SECTIONS = {
+    "Serve": ("serve", "open", "dev", "doctor", "config"),
+    "Call methods": ("list", "call", "schema", "chat", "tasks"),
+    "Follow runs": ("runs", "show", "attach", "watch", "replay", "respond", "cancel"),
+    "Write activations": ("new", "check", "codegen", "import"),
+    "Set up": ("mcp", "token", "trust", "arbor", "completion", "help"),
+}
+#: Root flags that also apply to commands. `serve --help` shows all the others.
+COMMAND_FLAGS = frozenset(
+    (
+        "port",
+        "bind",
+        "token",
+        "activation",
+        "trust",
+        "only",
+        "without",
+        "bash_sandbox",
+        "database",
+        "version",
+    )
+)
 #: Commands that read nothing from the project folder.
-IGNORES_FOLDER = frozenset({"completion", "mcp", "new", "trust"})
+IGNORES_FOLDER = frozenset({"completion", "help", "mcp", "new", "trust"})
+#: The command whose flags are those of the root command, which it starts when it has read them.
+SERVE = "serve"
+#: Exit code of a command that Ctrl-C has ended.
+INTERRUPTED = 130
+#: Key in `ctx.meta` that is set by that command.
+SERVES = "substrate.cli.main.serves"
 #: Commands that report on the project folder and therefore never ask whether to trust it.
 REPORTS = frozenset({"config", "doctor"})
 #: Decides whether to trust the project folder. Imported only if the folder has files to trust.
@@ -127,6 +169,20 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return sorted(COMMANDS)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands first, then the flags that apply to them."""
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self._summary(ctx, name)) for name in names])
+        options = [each for each in self.get_params(ctx) if each.name in COMMAND_FLAGS]
+        records = [option.get_help_record(ctx) for option in options]
+        with formatter.section("Options before a command"):
+            formatter.write_dl([record for record in records if record is not None])
+
+    def _summary(self, ctx: click.Context, name: str) -> str:
+        command = self.get_command(ctx, name)
+        return "" if command is None else command.get_short_help_str(limit=80)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
@@ -143,10 +199,49 @@ class LazyGroup(click.Group):
             import difflib
 
             nearest = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            if nearest:
-                message = f"{error.message} Did you mean {nearest[0]!r}?"
-                raise click.UsageError(message, ctx) from error
-            raise
+            advice = f"Did you mean {nearest[0]!r}?" if nearest else self._advice(args[0])
+            message = f"Unknown command {args[0]!r}. {advice}"
+            raise click.UsageError(message, ctx) from error
+
+    @staticmethod
+    def _advice(word: str) -> str:
+        if re.fullmatch(r"\w+(?:\.\w+)+", word):
+            return f"Call a method with `substrate call {word}`."
+        return "`substrate help` lists the commands."
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Ctrl-C ends it without a message, a full disk with one."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+        except PlexusError as error:
+            raise click.ClickException(f"{error.message} ({error.code})") from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # the reader of a pipe has left, which needs no message
+            discard_output()
+            named = f": {error.filename}" if error.filename else ""
+            raise click.ClickException(f"{error.strerror or error}{named}") from error
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the flags. An unknown one may be an option of a command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            owners = [name for name in sorted(COMMANDS) if self._has_option(ctx, name, error)]
+            if not owners:
+                raise
+            *others, last = [f"`substrate {name} {error.option_name}`" for name in owners]
+            named = f"{', '.join(others)} or {last}" if others else last
+            raise click.UsageError(
+                f"{error.option_name} is an option of a command and follows its name: {named}.", ctx
+            ) from error
+
+    def _has_option(self, ctx: click.Context, name: str, error: click.NoSuchOption) -> bool:
+        command = self.get_command(ctx, name)
+        assert command is not None, "it is one of the commands"
+        return any(error.option_name in option.opts for option in command.params)
 
 
 def setting_option(
@@ -169,7 +264,7 @@ def setting_option(
         kind = click.Choice(typing.get_args(hint))
     elif hint in (int, float):
         bounds = field.metadata.get("ge"), field.metadata.get("le")
-        kind = click.IntRange(*bounds) if hint is int else click.FloatRange(*bounds)
+        kind = WholeNumber(*bounds) if hint is int else Number(*bounds)
     return click.option(flag, name, type=kind, metavar=metavar, help=with_default)
 
 
@@ -269,11 +364,20 @@ def setting_option(
 @setting_option("--log-level", "Minimum level of log records on stderr.")
 @setting_option("--log-format", "Format of log records on stderr.")
 @click.pass_context
-def cli(
-    ctx: click.Context, /, *, stdio: bool, mcp: bool, token: str | None, trust: bool, **flags: Any
-) -> None:
-    """Tools that stream. Without a command: serve HTTP and WebSocket on 127.0.0.1."""
-    del token  # only commands use it, and they read it from the root context
+def cli(ctx: click.Context, /, **_: Any) -> None:
+    """Tools that stream. Without a command, this is `substrate serve`.
+
+    `substrate COMMAND --help` explains a command, and `substrate serve --help` all flags of the
+    server. Every flag is also a setting: see `substrate config`.
+    """
+    if ctx.invoked_subcommand != SERVE:  # which adds its flags first
+        start(ctx)
+
+
+def start(ctx: click.Context) -> None:
+    """Load the settings of the root command; without a command, serve."""
+    flags = setting_flags(ctx)
+    stdio, mcp, trust = (bool(ctx.params[name]) for name in ("stdio", "mcp", "trust"))
     ctx.meta[FILES] = files = _project_files(ctx, trust=trust, asks=may_ask(ctx, stdio=stdio))
     try:
         loaded = read_settings(flags, files.settings)
@@ -298,7 +402,9 @@ def cli(
             code=f"folder_{skipped.code}",
         )
     ctx.obj = settings
-    if ctx.invoked_subcommand is not None:
+    if ctx.invoked_subcommand is not None and sys.stdout is None:
+        discard_output()
+    if ctx.invoked_subcommand is not None and not ctx.meta.get(SERVES):
         return
     if flags["watch"] and not stdio:
         raise click.UsageError("--watch requires --stdio. An HTTP server always shows its runs.")
@@ -402,6 +508,16 @@ def tune_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
+
+
+def discard_output() -> None:
+    """Let stdout refer to /dev/null: it is closed, or nothing more can be written to it."""
+    open_missing_descriptors()
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
 
 
 def main() -> None:

@@ -1,14 +1,14 @@
 """Command-line options derived from a method's JSON Schema.
 
 Each parameter is an option: `max_output_bytes` is `--max-output-bytes` or `--max_output_bytes`.
-Values without an option fill the parameters in order. `--params` passes the whole object.
+Values without an option fill the parameters in order. `--params` passes the whole object. A value
+can also come from stdin or a file, see `substrate.cli.parameter_input`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -21,6 +21,8 @@ from plexus.errors import PlexusError
 from plexus.limits import Limits
 from plexus.registry.schema import resolve_reference
 from plexus.rpc import wire
+from substrate.cli.numbers import number_range
+from substrate.cli.parameter_input import STDIN_PARAMETER, ParameterInput
 
 __all__ = (
     "ParameterOption",
@@ -65,17 +67,22 @@ class ParameterOption(click.Option):
         self.shape = shape
         self.is_required = required
 
-    def values(self, ctx: click.Context) -> Any:
+    def values(self, ctx: click.Context, source: ParameterInput) -> Any:
         """Return the value for the schema. Raises BadParameter."""
         value = ctx.params[self.name]
         if self.shape.is_flag:
             return value
-        return [self.read(text, ctx) for text in value] if self.multiple else self.read(value, ctx)
+        if self.multiple:
+            return [self.read(text, ctx, source) for text in value]
+        return self.read(value, ctx, source)
 
-    def read(self, text: str, ctx: click.Context) -> Any:
-        """Parse a value. Raises BadParameter."""
+    def read(self, text: str, ctx: click.Context, source: ParameterInput) -> Any:
+        """Parse a value, or the text of stdin or a file. Raises BadParameter."""
         try:
-            return self.shape.read(text)
+            content = source.resolve(text, str(self.name))
+            # The last line of a file with a number ends with a newline, too.
+            is_exact = content is text or self.shape.read is str
+            return self.shape.read(content if is_exact else content.strip())
         except ValueError as error:
             raise click.BadParameter(str(error), ctx, self) from None
 
@@ -121,19 +128,21 @@ def params_option() -> click.Option:
     return click.Option(
         ["--params", PARAMS],
         metavar="JSON",
-        help="All parameters as a JSON object; - reads it from stdin.",
+        help="All parameters as a JSON object; - reads it from stdin, @FILE from a file.",
     )
 
 
-def read_params(ctx: click.Context, options: Sequence[ParameterOption]) -> dict[str, Any]:
-    """Return the parameters from the command line. Raises click's usage errors."""
-    params = _read_object(ctx)
+def read_params(
+    ctx: click.Context, options: Sequence[ParameterOption], source: ParameterInput
+) -> dict[str, Any]:
+    """Return the parameters from the command line, stdin and files. Raises click's usage errors."""
+    params = _read_object(ctx, source)
     params |= {
-        option.name: option.values(ctx)
+        option.name: option.values(ctx, source)
         for option in options
         if ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
     }
-    _fill(params, list(ctx.params[VALUES]), options, ctx)
+    _fill(params, list(ctx.params[VALUES]), options, ctx, source)
     if not params.keys() <= {option.name for option in options}:
         # The method rejects the unknown name and suggests a similar one, which helps more than an
         # error about the missing parameter.
@@ -145,15 +154,16 @@ def read_params(ctx: click.Context, options: Sequence[ParameterOption]) -> dict[
                 f"{option.shape.metavar}, or as a plain value.",
                 ctx,
             )
+    _fill_from_stdin(params, options, ctx, source)
     return params
 
 
-def _read_object(ctx: click.Context) -> dict[str, Any]:
+def _read_object(ctx: click.Context, source: ParameterInput) -> dict[str, Any]:
     text = ctx.params.get(PARAMS)
     if text is None:
         return {}
     try:
-        params = read_json(sys.stdin.read() if text == "-" else text)
+        params = read_json(source.resolve(text, "--params"))
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param_hint="'--params'") from None
     if not isinstance(params, dict):
@@ -168,6 +178,7 @@ def _fill(
     values: list[str],
     options: Sequence[ParameterOption],
     ctx: click.Context,
+    source: ParameterInput,
 ) -> None:
     """Assign the values without an option to the parameters in order. Raises UsageError."""
     for option in options:
@@ -180,9 +191,9 @@ def _fill(
                 ctx,
             )
         if option.multiple:  # a list takes all remaining values
-            params[option.name] = [option.read(text, ctx) for text in values]
+            params[option.name] = [option.read(text, ctx, source) for text in values]
             return
-        params[option.name] = option.read(values.pop(0), ctx)
+        params[option.name] = option.read(values.pop(0), ctx, source)
     if values:
         raise click.UsageError(
             f"Too many values: {values[0]!r} has no parameter. Put text with spaces in quotes.",
@@ -190,15 +201,31 @@ def _fill(
         )
 
 
+def _fill_from_stdin(
+    params: dict[str, Any],
+    options: Sequence[ParameterOption],
+    ctx: click.Context,
+    source: ParameterInput,
+) -> None:
+    """Set an optional text parameter named `stdin` to what is piped in. Raises BadParameter."""
+    option = next((option for option in options if option.name == STDIN_PARAMETER), None)
+    if option is None or option.shape.read is not str or STDIN_PARAMETER in params:
+        return
+    if source.has_stdin and not option.is_required:
+        try:
+            text = source.read_stdin(STDIN_PARAMETER)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, option) from None
+        if text:
+            params[STDIN_PARAMETER] = text
+
+
 def _help(schema: Mapping[str, Any], *, required: bool) -> str:
     remarks = ["required"] if required else []
     if schema.get("default") is not None:
         remarks.append(f"default: {format_value(schema['default'])}")
-    least, most = schema.get("minimum"), schema.get("maximum")
-    if least is not None:
-        remarks.append(f"at least {least}")
-    if most is not None:
-        remarks.append(f"at most {most}")
+    if allowed := number_range(schema.get("minimum"), schema.get("maximum")):
+        remarks.append(allowed)
     text = str(schema.get("description", ""))
     return f"{text}  [{'; '.join(remarks)}]" if remarks else text
 

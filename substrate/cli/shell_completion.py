@@ -18,10 +18,9 @@ from plexus.errors import PlexusError
 from substrate.cli.main import files_of, settings_of
 from substrate.cli.target.local import LocalTarget
 from substrate.cli.target.protocol import Target, result_of
-from substrate.cli.target.selection import require_server, running_server
-from substrate.cli.terminal.tables import is_work
+from substrate.cli.target.selection import Choice, choose_target, require_server, running_server
 
-__all__ = ("complete_approval", "complete_run", "complete_session")
+__all__ = ("complete_approval", "complete_namespace", "complete_run", "complete_session")
 
 #: Deadline of a completion.
 COMPLETE_S: Final = 1.0
@@ -34,7 +33,7 @@ def complete_run(ctx: click.Context, _: click.Parameter, incomplete: str) -> lis
     return [
         CompletionItem(str(run["run"]), help=f"{run['method']} ({run['state']})")
         for run in runs
-        if is_work(run) and str(run["run"]).startswith(incomplete)
+        if str(run["run"]).startswith(incomplete)
     ]
 
 
@@ -65,6 +64,18 @@ def complete_session(
         CompletionItem(each["name"], help=each["model"])
         for each in (page or {}).get("sessions", ())
         if each["name"].startswith(incomplete)
+    ]
+
+
+def complete_namespace(
+    ctx: click.Context, _: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the path of a namespace."""
+    target = choose_target(ctx, Choice())
+    return [
+        CompletionItem(namespace.path, help=namespace.description)
+        for namespace in target.catalogue.namespaces()
+        if namespace.path.startswith(incomplete)
     ]
 
 

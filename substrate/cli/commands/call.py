@@ -19,6 +19,7 @@ from plexus.errors import InvalidParams, PlexusError, UnknownMethod
 from plexus.registry.selection import OFF, Selection
 from substrate.cli.commands.list import print_namespaces
 from substrate.cli.main import files_of, settings_of
+from substrate.cli.parameter_input import ParameterInput
 from substrate.cli.schema_options import (
     option_name,
     parameter_options,
@@ -30,7 +31,7 @@ from substrate.cli.target.catalogue import find_method, method_names, suggest
 from substrate.cli.target.local import LocalTarget
 from substrate.cli.target.protocol import Target
 from substrate.cli.target.selection import Choice, choose_target, target_options
-from substrate.cli.terminal.display import Display, Streams, choose_display, parameter_errors
+from substrate.cli.terminal.display import Streams, choose_display, parameter_errors
 from substrate.cli.terminal.prompter import Prompter
 from substrate.cli.terminal.run_follower import INTERRUPTED, RunFollower
 
@@ -44,7 +45,9 @@ def output_options() -> list[click.Option]:
     return [
         click.Option(["--json", "_json"], is_flag=True, help="Print each event as a line of JSON."),
         click.Option(
-            ["--text", "_text"], is_flag=True, help="Print readable text, also when piped."
+            ["--exit-code", "_exit_code"],
+            is_flag=True,
+            help="Exit with the exit code of the command that the method runs.",
         ),
     ]
 
@@ -130,10 +133,16 @@ class MethodCommand(click.Command):
 
     def call_method(self, ctx: click.Context) -> int:
         """Call the method. Returns the exit code. Raises click's errors if it is rejected."""
-        params = read_params(ctx, self.parameters)
+        source = ParameterInput(settings_of(ctx).limits.message_bytes)
+        params = read_params(ctx, self.parameters, source)
         streams = Streams()
-        display = _display(ctx, streams)
-        follower = RunFollower(self.target, display, Prompter.at_terminal(streams.err))
+        display = choose_display(streams, as_json=_has_flag(ctx, "_json"))
+        follower = RunFollower(
+            self.target,
+            display,
+            Prompter.at_terminal(streams.err),
+            passes_exit_code=_has_flag(ctx, "_exit_code"),
+        )
         # A method with neither events nor a result follows a run that another client started.
         follows = self.schema.keys().isdisjoint(("events", "result"))
         try:
@@ -144,10 +153,10 @@ class MethodCommand(click.Command):
             raise click.ClickException(f"{error.message} ({error.code})") from error
 
 
-def _display(ctx: click.Context, streams: Streams) -> Display:
+def _has_flag(ctx: click.Context, name: str) -> bool:
+    """Return whether a flag of `call` is set, before or after the method's name."""
     group = ctx.parent.params if ctx.parent is not None else {}
-    wants = {name: bool(ctx.params.get(name) or group.get(name)) for name in ("_json", "_text")}
-    return choose_display(streams, as_json=wants["_json"], as_text=wants["_text"])
+    return bool(ctx.params.get(name) or group.get(name))
 
 
 def _flag_names(option: click.Option) -> list[str]:
@@ -199,12 +208,29 @@ def _unknown_method(ctx: click.Context, target: Target, name: str) -> str:
         ctx.call_on_close(own.close)
         here = find_method(own.catalogue, name)
         if here is not None:
-            message = f"{target.name} does not have {here}. Use --local to run it here."
-            return message[0].upper() + message[1:]
+            return _capitalized(
+                f"{target.name} does not have {here}, but this project has. Use --local to run it "
+                "here, or restart the server, which then loads it."
+            )
     if not Selection(settings_of(ctx).only, settings_of(ctx).without).allows(name):
         return f"{name} is {OFF}: see `substrate config only without`."
-    advice = suggest(name, names) or "`substrate list` shows all methods."
-    return f"Unknown method {name!r}. {advice}"
+    advice = _file_advice(name) or suggest(name, names) or "`substrate list` shows all methods."
+    if target.command is None:
+        return f"Unknown method {name!r}. {advice}"
+    return _capitalized(f"{target.name} has no method {name!r}. {advice}")
+
+
+def _file_advice(name: str) -> str:
+    """Return how to call a method of a file that no configuration names, if there is one."""
+    namespace = name.partition(".")[0]
+    if not namespace.isidentifier() or not Path(f"{namespace}.py").is_file():
+        return ""
+    file = f"{namespace}.py"
+    return f"To load {file} for this call, use `substrate --activation {file} call {name}`."
+
+
+def _capitalized(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _error_text(error: PlexusError) -> str:
@@ -224,9 +250,11 @@ def _error_text(error: PlexusError) -> str:
 def call(ctx: click.Context, /, **_: Any) -> None:
     """Call METHOD and show its events as they arrive.
 
-    Pass parameters as options (`--command ls`) or as plain values in order. On a terminal events
-    are readable text; piped, or with --json, each is a line of JSON. Ctrl-C stops the run. Exit
-    codes: 0 success, 1 failure, 2 invalid call, 130 interrupted by Ctrl-C.
+    Pass parameters as options (`--command ls`) or as plain values in order. The output is the text
+    of the answer, also in a pipe; with --json it is one event per line. A value - is read from
+    stdin, and @FILE from a file (@@ for a text that begins with @). Ctrl-C stops the run.
+
+    Exit codes: 0 success, 1 failure, 2 invalid call, 130 interrupted by Ctrl-C.
 
     `substrate completion` sets up shell completion of methods and parameters.
     """

@@ -46,7 +46,8 @@ from substrate.settings import ProjectFiles, Settings, files_to_trust
 
 __all__ = ("doctor",)
 
-Level = Literal["ok", "warning", "problem"]
+#: `optional` is a part that is not set up and not needed.
+Level = Literal["ok", "optional", "warning", "problem"]
 
 #: Needed for connections and for the files and pipes of commands. With fewer, a busy server
 #: rejects clients.
@@ -55,7 +56,13 @@ OPEN_FILES: Final = 1024
 FREE_BYTES: Final = 200 * 1024 * 1024
 MIB: Final = 1024 * 1024
 MIN_PYTHON: Final = (3, 11)
-COLOURS: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
+COLOURS: Final = {
+    "ok": "green",
+    "optional": "bright_black",
+    "warning": "yellow",
+    "problem": "red",
+}
+MARKS: Final = {"ok": "OK", "optional": "-"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,7 +93,10 @@ def doctor(ctx: click.Context, *, as_json: bool) -> None:
             _print(result)
     if not as_json:
         problems, warnings = counts["problem"], counts["warning"]
-        click.echo(f"{problems} problems, {warnings} warnings, {counts['ok']} OK.")
+        click.echo(
+            f"{_plural(problems, 'problem')}, {_plural(warnings, 'warning')}, {counts['ok']} OK; "
+            f"{counts['optional']} optional parts (-) are not set up."
+        )
     if counts["problem"]:
         ctx.exit(1)
 
@@ -110,8 +120,12 @@ def _checks(ctx: click.Context) -> Iterator[Check]:
     yield from client_checks()
 
 
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _print(result: Check) -> None:
-    mark = f"{'OK' if result.level == 'ok' else result.level:<8}"
+    mark = f"{MARKS.get(result.level, result.level):<8}"
     if sys.stdout.isatty():
         mark = click.style(mark, fg=COLOURS[result.level])
     click.echo(f"{mark} {result.check:<14} {result.message}")
@@ -132,8 +146,8 @@ def machine_checks() -> Iterator[Check]:
     if importlib.util.find_spec("uvloop") is not None:
         yield Check("uvloop", "ok", "uvloop is installed")
     else:
-        message = "not installed; the server uses the slower event loop of asyncio"
-        yield Check("uvloop", "warning", message, "pip install uvloop")
+        message = "not installed; the server needs it"
+        yield Check("uvloop", "problem", message, "pip install uvloop")
     import resource  # Unix only, like the program itself
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -153,7 +167,7 @@ def sandbox_checks(settings: Settings) -> Iterator[Check]:
             "sandbox", "ok", f"bubblewrap is {found}; bash_sandbox is {settings.bash_sandbox}"
         )
     elif settings.bash_sandbox == "off":
-        yield Check("sandbox", "ok", "off; bubblewrap for --bash-sandbox is not installed")
+        yield Check("sandbox", "optional", "off; bubblewrap for --bash-sandbox is not installed")
     else:
         yield Check(
             "sandbox",
@@ -211,7 +225,8 @@ def _port_check(port: int, host: str) -> Check:
     try:
         socket.create_connection((host, port), 0.3).close()
     except OSError:
-        return Check("server", "ok", f"not running on port {port}; start it with `substrate`")
+        message = f"not running on port {port}; start it with `substrate serve`"
+        return Check("server", "optional", message)
     return Check(
         "server",
         "problem",
@@ -327,7 +342,8 @@ def trust_checks(files: ProjectFiles, project: Path) -> Iterator[Check]:
         about = "; ".join(skipped.details)
         yield Check("trust", "warning", f"{skipped.message} ({about})", skipped.next)
     elif not found:
-        yield Check("trust", "ok", "this folder has no substrate.toml and no activations.d")
+        message = "this folder has no substrate.toml and no activations.d"
+        yield Check("trust", "optional", message)
     elif files.live:
         how = "for this start" if files.once else "always"
         yield Check("trust", "ok", f"{found} loaded: the folder is trusted {how}")
@@ -395,7 +411,7 @@ def model_checks(target: Target) -> Iterator[Check]:
             message = f"the default model {models['default']} is not ready"
             yield Check("chat", "problem", message, advice)
         else:
-            yield Check("chat", "ok", f"{name} is not configured", advice)
+            yield Check("chat", "optional", f"{name} is not configured", advice)
 
 
 # --- MCP hosts ------------------------------------------------------------------------------------
@@ -428,4 +444,4 @@ def client_checks() -> Iterator[Check]:
                         yield Check(key, "ok", f"{where} {entry_summary(entry)}")
         if not found:
             message = f"no entry in {host.title}"
-            yield Check(key, "ok", message, f"substrate mcp install {key}")
+            yield Check(key, "optional", message, f"substrate mcp install {key}")

@@ -32,6 +32,7 @@ from substrate.cli.mcp_hosts.hosts import (
     own_command,
 )
 from substrate.cli.terminal.display import coloured, stdin_is_terminal
+from substrate.cli.terminal.tables import print_json_line
 from substrate.security.folder_trust.decision import ask, can_prompt, decide
 from substrate.settings import files_to_trust
 
@@ -48,19 +49,25 @@ class Consent:
 
     yes: bool
     dry_run: bool
+    #: Whether only the outcome is printed, as a line of JSON.
+    as_json: bool = False
 
     def confirm(self, question: str) -> bool:
         """Ask the user unless a flag decides. Exits the command if the answer is no."""
         if self.dry_run or self.yes:
             return not self.dry_run
-        if not stdin_is_terminal():
-            raise click.ClickException(
-                "Nothing was changed: confirmation requires a terminal. Run it again with --yes."
-            )
+        if self.as_json or not stdin_is_terminal():
+            requires = "--json asks nothing" if self.as_json else "confirmation requires a terminal"
+            raise click.ClickException(f"Nothing was changed: {requires}. Run it again with --yes.")
         if click.confirm(question):
             return True
         click.echo("Nothing was changed.")
         raise click.exceptions.Exit(1)
+
+    def echo(self, text: str) -> None:
+        """Print a line for people."""
+        if not self.as_json:
+            click.echo(text)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,10 +89,11 @@ class Installation:
         except OSError as error:
             self._print_snippet(f"Cannot read {self.path}: {error.strerror}.")
         if file.former is not None and changed == file.text():
-            self._report_unchanged()
+            self._report_unchanged(consent)
             return
-        _show(file, changed)
+        _show(file, changed, consent)
         if not consent.confirm(f"Write {self.path}?"):
+            self._report_outcome(consent, changed=False, would_change=True)
             return
         try:
             file.replace(changed)
@@ -98,10 +106,11 @@ class Installation:
             self._print_snippet(
                 f"{error.filename or self.path} cannot be written: {error.strerror}."
             )
-        click.echo(f"Wrote {self.path}.")
+        consent.echo(f"Wrote {self.path}.")
         if file.former is not None:
-            click.echo(f"Saved the previous version as {file.backup}.")
-        click.echo(self.host.next_step)
+            consent.echo(f"Saved the previous version as {file.backup}.")
+        consent.echo(self.host.next_step)
+        self._report_outcome(consent, changed=True, would_change=True)
 
     def install_with_commands(self, consent: Consent) -> None:
         """Use the host's own commands."""
@@ -115,15 +124,16 @@ class Installation:
         updated = merge_entry(former, self.entry)
         if former is not None:
             if updated == former:
-                self._report_unchanged()
+                self._report_unchanged(consent)
                 return
-            _show(file, changed)
+            _show(file, changed, consent)
         assert self.host.commands is not None
         commands = self.host.commands(self.name, updated, former)
-        click.echo("Commands to run:")
+        consent.echo("Commands to run:")
         for command in commands:
-            click.echo(f"  {shlex.join(command)}")
+            consent.echo(f"  {shlex.join(command)}")
         if not consent.confirm("Run them?"):
+            self._report_outcome(consent, changed=False, would_change=True)
             return
         for number, command in enumerate(commands):
             error = _run(command)
@@ -131,11 +141,19 @@ class Installation:
                 removed = wire.encode(former).decode()
                 lost = f"\nThe previous entry was: {removed}" if number else ""
                 self._print_snippet(f"{shlex.join(command)} {error}{lost}")
-        click.echo(f"Added {self.name} to {self.host.title}.")
-        click.echo(self.host.next_step)
+        consent.echo(f"Added {self.name} to {self.host.title}.")
+        consent.echo(self.host.next_step)
+        self._report_outcome(consent, changed=True, would_change=True)
 
-    def _report_unchanged(self) -> None:
-        click.echo(f"{self.path} already contains this entry for {self.name}. Nothing to do.")
+    def _report_unchanged(self, consent: Consent) -> None:
+        consent.echo(f"{self.path} already contains this entry for {self.name}. Nothing to do.")
+        self._report_outcome(consent, changed=False, would_change=False)
+
+    def _report_outcome(self, consent: Consent, *, changed: bool, would_change: bool) -> None:
+        """Print the outcome as a line of JSON, if requested. `would_change` is for a dry run."""
+        if consent.as_json:
+            outcome = {"name": self.name, "file": str(self.path), "entry": self.entry}
+            print_json_line(outcome | {"changed": changed, "would_change": would_change})
 
     def _print_snippet(self, reason: str) -> NoReturn:
         """Print the reason and a snippet to paste, and exit."""
@@ -219,6 +237,9 @@ def mcp() -> None:
         *entry_parameters(),
         click.Option(["-y", "--yes"], is_flag=True, help="Apply the change without asking."),
         click.Option(["--dry-run"], is_flag=True, help="Show the change without applying it."),
+        click.Option(
+            ["--json", "as_json"], is_flag=True, help="Print the outcome as a line of JSON."
+        ),
     ],
 )
 def install(
@@ -231,6 +252,7 @@ def install(
     background: bool,
     yes: bool,
     dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Add this server to HOST. The change is shown first and applied after confirmation.
 
@@ -243,13 +265,13 @@ def install(
     row, scope = HOSTS[host], _scope_of(host, scope)
     flags = (*_entry_flags(activation, background=background), *flags)
     installation = _installation(host, scope, name, flags)
-    consent = Consent(yes, dry_run)
+    consent = Consent(yes, dry_run, as_json)
     if scope == "user" and row.program and shutil.which(row.program):
         installation.install_with_commands(consent)
     else:
         installation.install_in_file(consent)
     if "--trust" not in flags:
-        _offer_trust(asks=not (yes or dry_run))
+        _offer_trust(asks=not (yes or dry_run or as_json))
 
 
 @mcp.command(short_help="Print the entry for a host.", params=entry_parameters())
@@ -340,11 +362,11 @@ def _text_of(file: ConfigFile) -> str:
         raise NotEditable("it is not UTF-8") from error
 
 
-def _show(file: ConfigFile, changed: str) -> None:
+def _show(file: ConfigFile, changed: str, consent: Consent) -> None:
     if file.target != file.path.absolute():
-        click.echo(f"{file.path} is a link to {file.target}.")
+        consent.echo(f"{file.path} is a link to {file.target}.")
     for line in file.diff(changed):
-        click.echo(coloured(line, COLOURS.get(line[:1])))
+        consent.echo(coloured(line, COLOURS.get(line[:1])))
 
 
 def _run(command: list[str]) -> str | None:

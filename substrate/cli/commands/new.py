@@ -21,6 +21,8 @@ import click
 
 from plexus.registry.signature import is_name
 from plexus.version import __version__
+from substrate.build_hub import NAMESPACES
+from substrate.cli.terminal.tables import print_json_line
 from substrate.devtools.source_location import display_path
 from substrate.security.folder_trust.decision import real_folder, unsafe_reason
 from substrate.security.folder_trust.records import RecordError, write_record
@@ -32,8 +34,8 @@ MAX_NAME_CHARS = 24
 #: Existing namespaces, and packages that would shadow the new package or be shadowed by it.
 RESERVED = frozenset(
     {
-        *("activations", "mcp_view", "native_rpc", "plexus", "substrate"),
-        *("approvals", "arbor", "bash", "chat", "claudecode", "health"),
+        *NAMESPACES,
+        *("activations", "mcp_view", "native_rpc", "substrate"),
         *("read", "src", "test", "tests"),
     }
 )
@@ -79,7 +81,8 @@ def _checked_name(_: click.Context, __: click.Parameter, name: str) -> str:
 @click.option(
     "--class", "as_class", is_flag=True, help="Write a class instead of functions, for state."
 )
-def new(*, name: str, folder: Path | None, as_class: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as a line of JSON.")
+def new(*, name: str, folder: Path | None, as_class: bool, as_json: bool) -> None:
     """Create a package with the activation NAME, its tests and a README.
 
     It contains a streaming method, a method that returns a value, and a test of each.
@@ -98,33 +101,46 @@ def new(*, name: str, folder: Path | None, as_class: bool) -> None:
         raise click.ClickException(
             f"Cannot write {error.filename or target}: {error.strerror}."
         ) from error
-    for file in files:
-        click.echo(f"Wrote {display_path(file)}")
-    _trust(target)
+    untrusted = _trust(target)
+    if as_json:
+        print_json_line(
+            {
+                "name": name,
+                "folder": str(target),
+                "files": [file.relative_to(target).as_posix() for file in files],
+                "trusted": untrusted is None,
+            }
+        )
+    else:
+        for file in files:
+            click.echo(f"Wrote {display_path(file)}")
+    if untrusted is not None:
+        click.echo(f"Not trusted: {untrusted} `substrate dev .` still loads it.", err=True)
+    if as_json:
+        return
+    if untrusted is None:
+        click.echo(
+            f"Trusted {display_path(target)} always, so that your changes are loaded. "
+            "`substrate trust --revoke` undoes this."
+        )
     click.echo(
         f"\nNext, in {display_path(target)}:\n"
-        "  python -m pytest      # run its tests\n"
-        "  substrate dev         # serve it, and reload it on every change\n"
-        "  pip install -e .      # install it for every server in this environment"
+        "  pip install -e '.[test]'   # install it for all servers here, with pytest\n"
+        "  python -m pytest           # run its tests\n"
+        "  substrate dev              # serve it, and reload it on every change"
     )
 
 
-def _trust(target: Path) -> None:
-    """Trust the new folder always, so that changes are loaded."""
+def _trust(target: Path) -> str | None:
+    """Trust the new folder always, so that changes are loaded. Returns why it is not trusted."""
     folder = real_folder(target)
     reason = unsafe_reason(folder)
     try:
         if reason is None:
             write_record(folder, None)
     except RecordError as error:
-        reason = str(error)
-    if reason is None:
-        click.echo(
-            f"Trusted {display_path(target)} always, so that your changes are loaded. "
-            "`substrate trust --revoke` undoes this."
-        )
-    else:
-        click.echo(f"Not trusted: {reason} `substrate dev .` still loads it.", err=True)
+        return str(error)
+    return reason
 
 
 def _write(target: Path, path: str, text: str) -> Path:

@@ -12,8 +12,17 @@ import click
 from plexus.errors import PlexusError
 from plexus.runtime.builtin import RUNS_PER_EVENT
 from plexus.runtime.history import parse_time
+from substrate.cli.numbers import WholeNumber
 from substrate.cli.shell_completion import complete_run
 from substrate.cli.target.protocol import Target, call_method, result_of
+from substrate.cli.target.run_reference import (
+    MAX_IN_MEMORY,
+    RunReference,
+    find_run,
+    latest_runs,
+    run_argument,
+    short_numbers,
+)
 from substrate.cli.target.selection import choose_runs_target, command_line, server_option
 from substrate.cli.target.server import ServerTarget
 from substrate.cli.terminal.display import Streams, choose_display, coloured
@@ -23,20 +32,18 @@ from substrate.cli.terminal.tables import (
     ACTIVE_STATES,
     COLOURS,
     format_run,
-    is_work,
     print_json_line,
     print_runs,
+    state_label,
 )
 
-__all__ = ("Changes", "attach", "cancel", "run_argument", "runs", "watch")
+__all__ = ("Changes", "attach", "cancel", "runs", "watch")
 
-#: More runs than a server retains, active and recently ended.
-MAX_ITEMS: Final = 10_000
+#: Ended runs that are listed without a filter.
+LATEST: Final = 20
 STATES: Final = (*ACTIVE_STATES, "complete", "error", "cancelled", "succeeded", "failed")
 #: Outcomes that are not states; only recorded runs can be selected by them.
 OUTCOMES: Final = ("succeeded", "failed")
-#: An exit code above this is a signal number plus this.
-SIGNAL_BASE: Final = 128
 #: Printed after a search that did not read all runs.
 STOPPED: Final = (
     "The search has reached its limits and stopped early. Narrow it with --since or --method, or "
@@ -50,13 +57,6 @@ FORGOTTEN: Final = "forgotten"
 Run = Mapping[str, Any]
 
 
-def run_argument(*, required: bool = True) -> click.Argument:
-    """Return the argument for the number of a run."""
-    return click.Argument(
-        ["run"], required=required, type=click.IntRange(1), shell_complete=complete_run
-    )
-
-
 @click.group(
     short_help="List runs.",
     invoke_without_command=True,
@@ -64,7 +64,12 @@ def run_argument(*, required: bool = True) -> click.Argument:
         click.Option(
             ["--all", "everything"],
             is_flag=True,
-            help="Include recently ended runs, and runs that only inspect or control other runs.",
+            help=f"All runs in memory, not only the latest {LATEST} that have ended.",
+        ),
+        click.Option(
+            ["--system"],
+            is_flag=True,
+            help="Include calls that only watch or control the server. They are not recorded.",
         ),
         click.Option(
             ["--state"], type=click.Choice(STATES), help="Only runs in this state or outcome."
@@ -88,7 +93,7 @@ def run_argument(*, required: bool = True) -> click.Argument:
         click.Option(["--all-projects"], is_flag=True, help="Include runs of other folders."),
         click.Option(
             ["--limit"],
-            type=click.IntRange(1, 1000),
+            type=WholeNumber(1, 1000),
             help="Maximum number of recorded runs.  [default: 50]",
         ),
         click.Option(["--json", "as_json"], is_flag=True, help="Print each run as a line of JSON."),
@@ -100,6 +105,7 @@ def runs(
     ctx: click.Context,
     *,
     everything: bool,
+    system: bool,
     state: str | None,
     since: str | None,
     until: str | None,
@@ -110,9 +116,9 @@ def runs(
     as_json: bool,
     url: str | None,
 ) -> None:
-    """List your active runs, newest first; with a filter, all recorded runs.
+    """List your active and latest runs, newest first; with a filter, all recorded runs.
 
-    On a terminal the output is a table. Piped, or with --json, each run is a line of JSON.
+    The commands about runs accept the short numbers of the list, and `last` for the newest run.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -127,26 +133,38 @@ def runs(
     }
     given = {name: value for name, value in filters.items() if value is not None}
     found: list[Run] = []
-    # Lines appear while a search continues; a table needs all of its rows.
-    as_lines = as_json or not sys.stdout.isatty()
-    # While methods run in this process, `sys.stdout` is redirected.
-    show = partial(print_json_line, file=sys.stdout) if as_lines else found.append
+    # Lines appear while a search continues; a table needs all of its rows. While methods run in
+    # this process, `sys.stdout` is redirected.
+    show = partial(print_json_line, file=sys.stdout) if as_json else found.append
     if given or state in OUTCOMES:
+        if system:
+            raise click.UsageError("--system lists calls in memory, which have no filters.", ctx)
         list_recorded(target, given | ({"state": state} if state else {}), show)
-    else:
-        params = {"limit": MAX_ITEMS} | ({} if state is None else {"state": state})
+    elif everything or system or state:
+        params: dict[str, Any] = {"limit": MAX_IN_MEMORY, "system": system}
+        params |= {} if state is None else {"state": state}
         for run in call_method(target, "plexus.runs", params):
-            if everything or (is_work(run) and (state or run["state"] in ACTIVE_STATES)):
-                show(run)
-    if as_lines:
+            show(run)
+    else:
+        for run in _latest(target):
+            show(run)
+    if as_json:
         return
     if found:
-        print_runs(found)
-    elif everything or state or given:
+        print_runs(found, short_numbers(found))
+    elif everything or system or state or given:
         click.echo("No runs found.", err=True)
     else:
-        more = command_line(ctx, "runs", "--since", "1d")
-        click.echo(f"No active runs. `{more}` lists the runs of the last day.", err=True)
+        click.echo("No runs yet. Call a method with `substrate call METHOD`.", err=True)
+
+
+def _latest(target: Target) -> Iterator[Run]:
+    """Yield the active runs and the latest ended ones, newest first."""
+    ended = 0
+    for run in latest_runs(target, LATEST):
+        ended += run["state"] not in ACTIVE_STATES
+        if run["state"] in ACTIVE_STATES or ended <= LATEST:
+            yield run
 
 
 def _time(ctx: click.Context, option: str, text: str | None) -> str | None:
@@ -196,71 +214,97 @@ def list_recorded(target: Target, params: dict[str, Any], show: Callable[[Run], 
 )
 @click.pass_context
 def cancel(
-    ctx: click.Context, *, run: int, reason: str | None, as_json: bool, url: str | None
+    ctx: click.Context, *, run: str, reason: str | None, as_json: bool, url: str | None
 ) -> None:
     """Cancel RUN. A run that has already ended is not changed."""
-    params = {"run": run} | ({} if reason is None else {"reason": reason})
-    advice = {"not_found": f"`{command_line(ctx, 'runs')}` lists the active runs."}
-    was_running = bool(call_method(choose_runs_target(ctx, url), "plexus.cancel", params, advice))
+    target = choose_runs_target(ctx, url)
+    number = find_run(target, run)
+    params = {"run": number} | ({} if reason is None else {"reason": reason})
+    advice = {"not_found": f"`{command_line(ctx, 'runs')}` lists runs."}
+    was_running = bool(call_method(target, "plexus.cancel", params, advice))
     if as_json:
-        print_json_line({"run": run, "was_running": was_running})
+        print_json_line({"run": number, "was_running": was_running})
     else:
-        click.echo(f"Run {run} {'is being cancelled' if was_running else 'had already ended'}.")
+        click.echo(f"Run {number} {'is being cancelled' if was_running else 'had already ended'}.")
 
 
 # --- recorded runs --------------------------------------------------------------------------------
 
 
-def numbers_argument() -> click.Argument:
-    """Return the argument for the numbers of several runs."""
+def references_argument() -> click.Argument:
+    """Return the argument for several runs."""
     return click.Argument(
-        ["numbers"],
+        ["references"],
         metavar="RUN...",
         nargs=-1,
         required=True,
-        type=click.IntRange(1),
+        type=RunReference(),
         shell_complete=complete_run,
     )
 
 
-@runs.command(short_help="Keep runs.", params=[numbers_argument(), server_option()])
+def outcome_option() -> click.Option:
+    """Return the option that prints what was done as JSON."""
+    return click.Option(
+        ["--json", "as_json"], is_flag=True, help="Print the outcome as a line of JSON."
+    )
+
+
+@runs.command(
+    short_help="Keep runs.", params=[references_argument(), outcome_option(), server_option()]
+)
 @click.pass_context
-def pin(ctx: click.Context, *, numbers: Sequence[int], url: str | None) -> None:
+def pin(ctx: click.Context, *, references: Sequence[str], as_json: bool, url: str | None) -> None:
     """Keep these recorded runs until they are unpinned."""
-    _set_pinned(ctx, numbers, url, pinned=True)
+    _set_pinned(ctx, references, url, pinned=True, as_json=as_json)
 
 
-@runs.command(short_help="Unpin runs.", params=[numbers_argument(), server_option()])
+@runs.command(
+    short_help="Unpin runs.", params=[references_argument(), outcome_option(), server_option()]
+)
 @click.pass_context
-def unpin(ctx: click.Context, *, numbers: Sequence[int], url: str | None) -> None:
+def unpin(ctx: click.Context, *, references: Sequence[str], as_json: bool, url: str | None) -> None:
     """Keep these recorded runs no longer than others."""
-    _set_pinned(ctx, numbers, url, pinned=False)
+    _set_pinned(ctx, references, url, pinned=False, as_json=as_json)
 
 
 def _set_pinned(
-    ctx: click.Context, numbers: Sequence[int], url: str | None, *, pinned: bool
+    ctx: click.Context, references: Sequence[str], url: str | None, *, pinned: bool, as_json: bool
 ) -> None:
     target = choose_runs_target(ctx, url)
-    for number in numbers:
+    for number in [find_run(target, reference) for reference in references]:
         call_method(target, "plexus.pin", {"run": number, "pinned": pinned}, _advice(ctx))
-        click.echo(f"Run {number} is {'pinned' if pinned else 'no longer pinned'}.")
+        if as_json:
+            print_json_line({"run": number, "pinned": pinned})
+        else:
+            click.echo(f"Run {number} is {'pinned' if pinned else 'no longer pinned'}.")
 
 
-@runs.command(short_help="Delete runs.", params=[numbers_argument(), server_option()])
+@runs.command(
+    short_help="Delete runs.", params=[references_argument(), outcome_option(), server_option()]
+)
 @click.pass_context
-def delete(ctx: click.Context, *, numbers: Sequence[int], url: str | None) -> None:
+def delete(
+    ctx: click.Context, *, references: Sequence[str], as_json: bool, url: str | None
+) -> None:
     """Delete these recorded runs for good, with their output and their entries in the index."""
     target = choose_runs_target(ctx, url)
-    count = call_method(target, "plexus.delete", {"runs": list(numbers)}, _advice(ctx))
-    click.echo(f"Deleted {count} {'run' if count == 1 else 'runs'}.")
+    numbers = [find_run(target, reference) for reference in references]
+    _print_deleted(call_method(target, "plexus.delete", {"runs": numbers}, _advice(ctx)), as_json)
 
 
-@runs.command(short_help="Delete expired runs.", params=[server_option()])
+@runs.command(short_help="Delete expired runs.", params=[outcome_option(), server_option()])
 @click.pass_context
-def prune(ctx: click.Context, *, url: str | None) -> None:
+def prune(ctx: click.Context, *, as_json: bool, url: str | None) -> None:
     """Delete all recorded runs whose retention has ended. This also happens automatically."""
-    count = call_method(choose_runs_target(ctx, url), "plexus.prune", {})
-    click.echo(f"Deleted {count} {'run' if count == 1 else 'runs'}.")
+    _print_deleted(call_method(choose_runs_target(ctx, url), "plexus.prune", {}), as_json)
+
+
+def _print_deleted(count: int, as_json: bool) -> None:
+    if as_json:
+        print_json_line({"deleted": count})
+    else:
+        click.echo(f"Deleted {count} {'run' if count == 1 else 'runs'}.")
 
 
 def _advice(ctx: click.Context) -> dict[str, str]:
@@ -276,9 +320,6 @@ def follow_options() -> list[click.Option]:
         click.Option(
             ["--json", "as_json"], is_flag=True, help="Print each event as a line of JSON."
         ),
-        click.Option(
-            ["--text", "as_text"], is_flag=True, help="Print readable text, also when piped."
-        ),
         server_option(),
     ]
 
@@ -289,12 +330,17 @@ def follow_options() -> list[click.Option]:
         run_argument(),
         click.Option(
             ["--after"],
-            type=click.IntRange(0),
+            type=WholeNumber(0),
             default=0,
             metavar="N",
             help="Start after the item with this number.  [default: 0, the first item]",
         ),
         click.Option(["--times"], is_flag=True, help="Show the time of each item."),
+        click.Option(
+            ["--exit-code", "passes_exit_code"],
+            is_flag=True,
+            help="Exit with the exit code of the command that the run has executed.",
+        ),
         *follow_options(),
     ],
 )
@@ -302,11 +348,11 @@ def follow_options() -> list[click.Option]:
 def attach(
     ctx: click.Context,
     *,
-    run: int,
+    run: str,
     after: int,
     times: bool,
+    passes_exit_code: bool,
     as_json: bool,
-    as_text: bool,
     url: str | None,
 ) -> None:
     """Show the output of RUN so far, then follow it to its end.
@@ -316,7 +362,18 @@ def attach(
     `call`.
     """
     server = choose_runs_target(ctx, url)
-    ctx.exit(follow(ctx, server, run, after, times=times, as_json=as_json, as_text=as_text))
+    number = find_run(server, run)
+    ctx.exit(
+        follow(
+            ctx,
+            server,
+            number,
+            after,
+            times=times,
+            passes_exit_code=passes_exit_code,
+            as_json=as_json,
+        )
+    )
 
 
 def follow(
@@ -326,8 +383,8 @@ def follow(
     after: int,
     *,
     as_json: bool,
-    as_text: bool,
     times: bool = False,
+    passes_exit_code: bool = False,
 ) -> int:
     """Show a run to its end or until Ctrl-C. Returns the exit code. Raises ClickException."""
 
@@ -339,15 +396,16 @@ def follow(
         return any(each["request"] == request["request"] for each in pending["approvals"])
 
     streams = Streams()
-    display = choose_display(streams, as_json=as_json, as_text=as_text)
-    follower = RunFollower(target, display, Prompter.at_terminal(streams.err), is_pending)
+    display = choose_display(streams, as_json=as_json)
+    prompter = Prompter.at_terminal(streams.err)
+    follower = RunFollower(target, display, prompter, is_pending, passes_exit_code=passes_exit_code)
     params = {"run": run, "after": after} | ({"_times": True} if times else {})
     try:
         code = target.run(follower.follow("plexus.attach", params, detach=True))
     except PlexusError as error:
-        advice = f"`{command_line(ctx, 'runs', '--all')}` lists all runs."
+        advice = f"`{command_line(ctx, 'runs')}` lists runs."
         raise click.ClickException(f"{error.message} {advice}") from error
-    if code > SIGNAL_BASE:
+    if follower.was_interrupted:
         stop = command_line(ctx, "cancel", str(run))
         display.remark(f"Detached from run {run}. `{stop}` stops it.", "yellow")
     return code
@@ -364,29 +422,24 @@ def follow(
     ],
 )
 @click.pass_context
-def watch(
-    ctx: click.Context, *, run: int | None, as_json: bool, as_text: bool, url: str | None
-) -> None:
+def watch(ctx: click.Context, *, run: str | None, as_json: bool, url: str | None) -> None:
     """Show every run that starts, asks or ends; with RUN, follow that run from its start.
 
-    On a terminal each change is a line of text. Piped, or with --json, it is the run as a line of
-    JSON. Ctrl-C leaves without stopping a run.
+    Each change is a line of text; with --json it is the run as a line of JSON. Ctrl-C leaves
+    without stopping a run.
     """
     target = choose_runs_target(ctx, url)
     if run is not None:
-        ctx.exit(follow(ctx, target, run, 0, as_json=as_json, as_text=as_text))
-    if as_json and as_text:
-        raise click.UsageError("--json and --text cannot be used together.", ctx)
-    readable = as_text or (sys.stdout.isatty() and not as_json)
+        ctx.exit(follow(ctx, target, find_run(target, run), 0, as_json=as_json))
     respond = command_line(ctx, "respond")
     out = sys.stdout  # redirected while methods run in this process
 
     def show(changed: Run) -> None:
-        if not readable:
+        if as_json:
             print_json_line(changed, out)
             return
         hint = f"  (answer with `{respond}`)" if changed["state"] == "asking" else ""
-        colour = COLOURS.get(changed["state"]) if out.isatty() else None
+        colour = COLOURS.get(state_label(changed).partition(" ")[0]) if out.isatty() else None
         click.echo(coloured(format_run(changed), colour) + hint, out)
 
     if isinstance(target, ServerTarget):
@@ -440,5 +493,4 @@ async def _watch(target: Target, show: Callable[[Run], None]) -> None:
             if event["type"] == "cancelled":
                 raise PlexusError(str(event.get("reason") or "cancelled"), code="cancelled")
             for changed in changes.update(event["runs"], event["gone"]):
-                if is_work(changed):
-                    show(changed)
+                show(changed)

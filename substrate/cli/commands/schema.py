@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from click.shell_completion import CompletionItem
 from substrate.cli.schema_options import format_value, type_label
 from substrate.cli.target.catalogue import Catalogue, find_method, method_names, suggest, walk
 from substrate.cli.target.selection import Choice, choose_target, target_options
-from substrate.cli.terminal.display import pretty_json
+from substrate.cli.terminal.tables import new_console, print_json_line
 
 if TYPE_CHECKING:  # rich is imported when there is a terminal to print on
     from rich.console import Console, RenderableType
@@ -44,7 +43,9 @@ def _complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
             metavar="[NAMESPACE[.METHOD]]",
             shell_complete=_complete_name,
         ),
-        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, also on a terminal."),
+        click.Option(
+            ["--json", "as_json"], is_flag=True, help="Print the JSON Schema as one line."
+        ),
         *target_options(),
     ],
 )
@@ -54,16 +55,14 @@ def schema(
 ) -> None:
     """Describe all methods, one namespace, or one method, with parameters and events.
 
-    On a terminal the output is readable text. Piped, or with --json, it is the JSON Schema.
+    The output is readable text; with --json it is the JSON Schema.
     """
     catalogue = choose_target(ctx, Choice(local, url)).catalogue
     found = _find(ctx, catalogue, name)
-    if as_json or not sys.stdout.isatty():
-        click.echo(pretty_json(found))
+    if as_json:
+        print_json_line(found)
         return
-    from rich.console import Console
-
-    console = Console()
+    console = new_console()
     for method in _methods_in(found):
         _print_method(console, method)
 

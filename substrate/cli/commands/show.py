@@ -12,8 +12,9 @@ import click
 
 from plexus.errors import PlexusError
 from plexus.text import replace_controls
-from substrate.cli.commands.runs import run_argument
+from substrate.cli.numbers import Number
 from substrate.cli.target.protocol import Item, Target, result_of
+from substrate.cli.target.run_reference import find_run, run_argument
 from substrate.cli.target.selection import choose_runs_target, command_line, server_option
 from substrate.cli.terminal.display import (
     DIM,
@@ -73,7 +74,7 @@ def json_option() -> click.Option:
     params=[run_argument(), json_option(), server_option()],
 )
 @click.pass_context
-def show(ctx: click.Context, *, run: int, as_json: bool, url: str | None) -> None:
+def show(ctx: click.Context, *, run: str, as_json: bool, url: str | None) -> None:
     """Show everything that is recorded of RUN: what was called, by what client, and its output.
 
     Control sequences are removed from the output. Of a run that has not ended, the output so far is
@@ -82,9 +83,10 @@ def show(ctx: click.Context, *, run: int, as_json: bool, url: str | None) -> Non
     target = choose_runs_target(ctx, url)
     streams = Streams()
     display: Display = JsonLines(streams) if as_json else RecordedDisplay(streams)
+    number = find_run(target, run)
 
     async def work() -> None:
-        details = await result_of(target, "plexus.inspect", {"run": run})
+        details = await result_of(target, "plexus.inspect", {"run": number})
         if as_json:
             display.show(details, None)
         else:
@@ -95,7 +97,7 @@ def show(ctx: click.Context, *, run: int, as_json: bool, url: str | None) -> Non
             display.show(item.event, item.text)
         display.finish_line()
         if details["state"] in ACTIVE_STATES:
-            follow = command_line(ctx, "attach", str(run))
+            follow = command_line(ctx, "attach", str(number))
             display.remark(f"The run has not ended. `{follow}` follows it.", DIM)
 
     _run(ctx, target, display, work())
@@ -107,7 +109,7 @@ def show(ctx: click.Context, *, run: int, as_json: bool, url: str | None) -> Non
         run_argument(),
         click.Option(
             ["--speed"],
-            type=click.FloatRange(0, min_open=True),
+            type=Number(0, min_open=True),
             default=1.0,
             metavar="FACTOR",
             help="How many times as fast.  [default: 1]",
@@ -117,14 +119,15 @@ def show(ctx: click.Context, *, run: int, as_json: bool, url: str | None) -> Non
     ],
 )
 @click.pass_context
-def replay(ctx: click.Context, *, run: int, speed: float, as_json: bool, url: str | None) -> None:
+def replay(ctx: click.Context, *, run: str, speed: float, as_json: bool, url: str | None) -> None:
     """Show the output of RUN with the pauses between its items. Ctrl-C ends it."""
     target = choose_runs_target(ctx, url)
     streams = Streams()
     display: Display = JsonLines(streams) if as_json else RecordedDisplay(streams)
+    number = find_run(target, run)
 
     async def work() -> None:
-        details = await result_of(target, "plexus.inspect", {"run": run})
+        details = await result_of(target, "plexus.inspect", {"run": number})
         last_ms: int | None = None
         async for item in recorded_items(target, details):
             if item.time_ms is not None:

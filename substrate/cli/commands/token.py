@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from substrate.cli.main import settings_of
+from plexus.errors import PlexusError
+from plexus.principal import READ
+from substrate.cli.main import files_of, settings_of
+from substrate.cli.target.local import LocalTarget
+from substrate.cli.target.protocol import Target
+from substrate.cli.target.selection import running_server
 from substrate.cli.target.server import find_server
 from substrate.cli.terminal.tables import print_json_line
 from substrate.security.exposure import connect_address, url_host
 from substrate.security.lockfile import RunningServer, find_running
 from substrate.security.page_sessions import Session, SessionFile, is_session_name
 from substrate.security.tokens import Token, TokenFile
+from substrate.settings import Settings
 
-__all__ = ("token",)
+__all__ = ("page_link", "token")
 
 #: Timeout of the request that replaces the server's token.
 ROTATE_S: Final = 10.0
@@ -34,8 +43,9 @@ SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600
 @click.option(
     "--link", is_flag=True, help="Print a link that opens the server in a browser, with the token."
 )
+@click.option("--json", "as_json", is_flag=True, help="Print the token and its server as JSON.")
 @click.pass_context
-def token(ctx: click.Context, *, link: bool) -> None:
+def token(ctx: click.Context, *, link: bool, as_json: bool) -> None:
     """Print the token of the running server on the configured port.
 
     \b
@@ -44,12 +54,16 @@ def token(ctx: click.Context, *, link: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     running = _running(ctx)
-    click.echo(_link(ctx, running) if link else running.token)
+    if as_json:
+        _print_fields(ctx, running)
+    else:
+        click.echo(page_link(settings_of(ctx), running) if link else running.token)
 
 
 @token.command(short_help="Replace the server's token.")
+@click.option("--json", "as_json", is_flag=True, help="Print the new token as a line of JSON.")
 @click.pass_context
-def rotate(ctx: click.Context) -> None:
+def rotate(ctx: click.Context, *, as_json: bool) -> None:
     """Replace the token of the running server, and print the new one.
 
     The old token and the browser sessions created with it stop working: their connections close
@@ -71,7 +85,10 @@ def rotate(ctx: click.Context) -> None:
         connection.close()
     if response.status != 200:
         raise click.ClickException(f"The server on port {running.port} refused: {body}")
-    click.echo(_running(ctx).token)
+    if as_json:
+        _print_fields(ctx, _running(ctx))
+    else:
+        click.echo(_running(ctx).token)
 
 
 @token.command(short_help="Create an additional token and print it once.")
@@ -92,13 +109,22 @@ def rotate(ctx: click.Context) -> None:
 @click.option(
     "--expires", metavar="TIME", help="Lifetime, as in 12h, 30d or 8w.  [default: unlimited]"
 )
+@click.option("--json", "as_json", is_flag=True, help="Print the token as a line of JSON.")
+@click.pass_context
 def create(
-    *, name: str, scopes: tuple[str, ...], principal: str | None, expires: str | None
+    ctx: click.Context,
+    *,
+    name: str,
+    scopes: tuple[str, ...],
+    principal: str | None,
+    expires: str | None,
+    as_json: bool,
 ) -> None:
     """Create a token named NAME. It is printed once and never stored in clear text.
 
     All your servers accept it immediately. `substrate schema` shows the scope of each method.
     """
+    _warn_of_unknown_scopes(ctx, scopes)
     allowed = None if ALL_SCOPES in scopes else frozenset(scopes) or frozenset({"read"})
     try:
         secret = TokenFile().add(
@@ -106,7 +132,10 @@ def create(
         )
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
-    click.echo(secret)
+    if as_json:
+        print_json_line({"name": name, "token": secret})
+    else:
+        click.echo(secret)
 
 
 @token.command("list", short_help="List additional tokens and browser sessions.")
@@ -137,21 +166,72 @@ def list_tokens(*, as_json: bool) -> None:
 
 @token.command(short_help="Revoke an additional token or a browser session.")
 @click.argument("name")
-def revoke(*, name: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as a line of JSON.")
+def revoke(*, name: str, as_json: bool) -> None:
     """Revoke the token or browser session NAME. Sessions created with a revoked token end too.
 
     Open connections close within a second, and their runs are cancelled.
     """
-    file = SessionFile() if is_session_name(name) else TokenFile()
+    kind = "session" if is_session_name(name) else "token"
+    tokens = _tokens(TokenFile())
+    revoked = next((each for each in tokens if each.name == name), None)
+    ended: list[str] = []
+    with suppress(click.ClickException):  # damaged sessions must not keep a token valid
+        ended = [
+            each.name
+            for each in _sessions(SessionFile(), tokens)
+            if revoked is not None and each.token == revoked.digest
+        ]
     try:
-        found = file.revoke(name)
+        found = (SessionFile() if kind == "session" else TokenFile()).revoke(name)
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     if not found:
-        kind = "session" if is_session_name(name) else "token"
         raise click.ClickException(
             f"Unknown {kind} {name!r}. `substrate token list` shows all tokens and sessions."
         )
+    if as_json:
+        print_json_line({"kind": kind, "name": name, "sessions_ended": ended})
+        return
+    owner = "" if revoked is None else f" of {revoked.principal.name}"
+    sessions = f"{len(ended)} browser {'session' if len(ended) == 1 else 'sessions'}"
+    click.echo(
+        f"Revoked the {kind} {name}{owner}"
+        + (f", which ends {sessions}." if ended else ".")
+        + " Running servers close its connections and cancel its runs within a second."
+    )
+
+
+def _warn_of_unknown_scopes(ctx: click.Context, scopes: Sequence[str]) -> None:
+    """Print a warning about scopes that no method has.
+
+    A server in another folder may have methods with these scopes, so they are no error.
+    """
+    if not set(scopes) - {ALL_SCOPES}:
+        return
+    known = _known_scopes(ctx)
+    unknown = [scope for scope in scopes if scope not in {*known, ALL_SCOPES}]
+    if unknown:
+        click.echo(
+            f"Warning: no method here has the scope {', '.join(unknown)}. Known scopes: "
+            f"{', '.join(sorted(known))}.",
+            err=True,
+        )
+
+
+def _known_scopes(ctx: click.Context) -> set[str]:
+    here = LocalTarget(settings_of(ctx), Path.cwd(), files_of(ctx))
+    ctx.call_on_close(here.close)
+    targets: list[Target] = [here]
+    server = running_server(ctx)
+    if server is not None:
+        targets.append(server)
+    found = {READ}
+    for target in targets:
+        with suppress(click.ClickException, PlexusError):
+            for namespace in target.catalogue.namespaces():
+                found |= {method.scope for method in namespace.methods if method.scope}
+    return found
 
 
 # --- parts ------------------------------------------------------------------------------------
@@ -174,8 +254,14 @@ def _running(ctx: click.Context) -> RunningServer:
     )
 
 
-def _link(ctx: click.Context, running: RunningServer) -> str:
-    host = url_host(connect_address(settings_of(ctx).bind))
+def _print_fields(ctx: click.Context, running: RunningServer) -> None:
+    page = page_link(settings_of(ctx), running)
+    print_json_line({"token": running.token, "port": running.port, "link": page})
+
+
+def page_link(settings: Settings, running: RunningServer) -> str:
+    """Return the link that opens the page of a server, with its token."""
+    host = url_host(connect_address(settings.bind))
     return f"http://{host}:{running.port}/#token={running.token}"
 
 

@@ -30,7 +30,7 @@ __all__ = ("trust",)
 )
 @click.option("--list", "lists", is_flag=True, help="List the trusted folders.")
 @click.option("--revoke", is_flag=True, help="Stop trusting the folder.")
-@click.option("--json", "as_json", is_flag=True, help="With --list: print lines of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as lines of JSON.")
 def trust(*, folder: Path | None, always: bool, lists: bool, revoke: bool, as_json: bool) -> None:
     """Trust the current version of substrate.toml and activations.d in FOLDER, or in this folder.
 
@@ -40,8 +40,6 @@ def trust(*, folder: Path | None, always: bool, lists: bool, revoke: bool, as_js
     """
     if always + lists + revoke > 1:
         raise click.UsageError("--always, --list and --revoke cannot be used together.")
-    if as_json and not lists:
-        raise click.UsageError("--json requires --list.")
     if lists and folder is not None:
         raise click.UsageError("--list lists every folder. Omit FOLDER.")
     target = real_folder(folder or Path.cwd())
@@ -49,20 +47,23 @@ def trust(*, folder: Path | None, always: bool, lists: bool, revoke: bool, as_js
         if lists:
             _list(as_json=as_json)
         elif revoke:
-            _revoke(target)
+            _revoke(target, as_json=as_json)
         elif not target.is_dir():
             raise click.UsageError(f"{folder} is not a folder.")
         elif always:
-            _trust_always(target)
+            _trust_always(target, as_json=as_json)
         else:
-            _trust_now(target)
+            _trust_now(target, as_json=as_json)
     except RecordError as error:
         raise click.ClickException(escape_controls(str(error))) from error
 
 
-def _trust_now(folder: Path) -> None:
+def _trust_now(folder: Path, *, as_json: bool) -> None:
     shown = escape_controls(str(folder))
     if not files_to_trust(folder):
+        if as_json:
+            print_json_line({"folder": str(folder), "trusted": False, "files": []})
+            return
         click.echo(
             f"{shown} has no {FILE} and no {Settings.activations_folder}, so there is nothing to "
             "trust. If you are going to create them, use --always."
@@ -74,21 +75,30 @@ def _trust_now(folder: Path) -> None:
         raise click.ClickException(
             f"{escape_controls(str(error))}. Nothing was trusted. Remove the file or shorten it."
         ) from error
-    for line in format_contents(contents):
+    for line in () if as_json else format_contents(contents):
         click.echo(line)
     if (reason := unsafe_reason(folder)) is not None:
         click.echo(f"Note: {escape_controls(reason)}. Changed files will not be loaded.", err=True)
-    write_record(folder, contents.digests(), contents.replaces())
+    digests = contents.digests()
+    write_record(folder, digests, contents.replaces())
+    if as_json:
+        print_json_line(
+            {"folder": str(folder), "trusted": True, "always": False, "files": sorted(digests)}
+        )
+        return
     click.echo(f"Trusted the current version of these files in {shown}.")
 
 
-def _trust_always(folder: Path) -> None:
+def _trust_always(folder: Path, *, as_json: bool) -> None:
     if (reason := unsafe_reason(folder)) is not None:
         raise click.ClickException(
             f"{escape_controls(reason)}, so this folder cannot be trusted always. Restrict it to "
             "your user, or omit --always to trust the current version of the files."
         )
     write_record(folder, None)
+    if as_json:
+        print_json_line({"folder": str(folder), "trusted": True, "always": True})
+        return
     click.echo(
         f"Trusted {escape_controls(str(folder))} always: its {FILE} and "
         f"{Settings.activations_folder} are loaded, including future changes. "
@@ -96,12 +106,15 @@ def _trust_always(folder: Path) -> None:
     )
 
 
-def _revoke(folder: Path) -> None:
+def _revoke(folder: Path, *, as_json: bool) -> None:
     shown = escape_controls(str(folder))
     if not remove_record(folder):
         raise click.ClickException(
             f"{shown} is not trusted. `substrate trust --list` lists the trusted folders."
         )
+    if as_json:
+        print_json_line({"folder": str(folder), "trusted": False})
+        return
     click.echo(f"{shown} is no longer trusted. A running server keeps what it has loaded.")
 
 

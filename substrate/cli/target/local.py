@@ -50,8 +50,9 @@ class LocalItem:
 class LocalCall:
     """Call of a method of the hub in this process."""
 
-    def __init__(self, call: Call, *, timed: bool) -> None:
+    def __init__(self, call: Call, client: str | None, *, timed: bool) -> None:
         self._call = call
+        self._client = client
         #: Whether the caller needs the times of the events.
         self._timed = timed
 
@@ -78,7 +79,7 @@ class LocalCall:
 
     async def answer(self, request: str, answer: Any) -> None:
         """Answer a question of the run."""
-        self._call.run.answer(request, answer)
+        self._call.run.answer(request, answer, self._client)
 
 
 class LocalTarget:
@@ -88,7 +89,15 @@ class LocalTarget:
     #: No other process can reach a run of this process.
     command = None
 
-    def __init__(self, settings: Settings, project: Path, files: ProjectFiles = NO_FILES) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        project: Path,
+        files: ProjectFiles = NO_FILES,
+        client: str | None = None,
+    ) -> None:
+        """Build the hub. `client` is the name of this program, which is recorded with its runs."""
+        self._client = client
         self._runner = asyncio.Runner()
         with _without_stdout():
             # Plugins are created on the event loop that will run them.
@@ -99,12 +108,12 @@ class LocalTarget:
     async def call(self, method: str, params: dict[str, Any]) -> AsyncIterator[LocalCall]:
         """Start a call. Leaving the context cancels the run. Raises PlexusError if rejected."""
         try:
-            call = self._hub.call(method, params)
+            call = self._hub.call(method, params, client=self._client)
         except NotLoaded as missing:  # it follows a run of another process, or of the past
             await self._hub.runs.load(missing.run_id, LOCAL)
-            call = self._hub.call(method, params)
+            call = self._hub.call(method, params, client=self._client)
         try:
-            yield LocalCall(call, timed=bool(params.get(TIMES)))
+            yield LocalCall(call, self._client, timed=bool(params.get(TIMES)))
         finally:
             if call.owned:
                 call.run.cancel("its caller left")
@@ -124,6 +133,7 @@ async def _build(
     settings: Settings, project: Path, files: ProjectFiles
 ) -> tuple[Plexus, list[BrokenPlugin]]:
     hub, broken = build_hub(settings, project, files)
+    hub.runs.shows_defects = True
     LazyRunStore(hub, settings, project)
     return hub, broken + await open_hub(hub)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from plexus.registry.plugins import BrokenPlugin
+from plexus.version import __version__
 from substrate.cli.main import files_of, program_of, settings_of
 from substrate.cli.target.local import LocalTarget
 from substrate.cli.target.protocol import Target
@@ -26,6 +27,7 @@ __all__ = (
     "Choice",
     "choose_runs_target",
     "choose_target",
+    "client_of",
     "command_line",
     "report_broken",
     "require_server",
@@ -83,7 +85,7 @@ def choose_target(ctx: click.Context, choice: Choice) -> Target:
     elif not (choice.local or hub_flags or ctx.resilient_parsing or program_of(ctx)):
         target = running_server(ctx)
     if target is None:
-        target = LocalTarget(settings, Path.cwd(), files_of(ctx))
+        target = LocalTarget(settings, Path.cwd(), files_of(ctx), client_of(ctx))
         if not ctx.resilient_parsing:
             report_broken(target.broken)
     ctx.call_on_close(target.close)
@@ -98,7 +100,7 @@ def choose_runs_target(ctx: click.Context, url: str | None) -> Target:
     server = None if ctx.find_root().params.get("database") else running_server(ctx)
     if server is not None:
         return server
-    target = LocalTarget(settings_of(ctx), Path.cwd(), files_of(ctx))
+    target = LocalTarget(settings_of(ctx), Path.cwd(), files_of(ctx), client_of(ctx))
     ctx.call_on_close(target.close)
     return target
 
@@ -124,6 +126,14 @@ def command_line(ctx: click.Context, command: str, *words: str) -> str:
     return shlex.join(["substrate", *before, command, *after, *words])
 
 
+def client_of(ctx: click.Context) -> str:
+    """Return the name and version of the command, as in "substrate call 0.1.0"."""
+    root = ctx.find_root()
+    while ctx.parent not in (None, root):
+        ctx = ctx.parent
+    return " ".join(["substrate", *([] if ctx is root else [ctx.info_name or ""]), __version__])
+
+
 def running_server(ctx: click.Context) -> ServerTarget | None:
     """Return the server that answers on the configured port, or None."""
     settings = settings_of(ctx)
@@ -135,6 +145,7 @@ def running_server(ctx: click.Context) -> ServerTarget | None:
         f"the server on port {settings.port}",
         ["substrate", "--port", str(settings.port), "call"],
         ctx.find_root().params.get("token"),
+        client_of(ctx),
     )
 
 
@@ -146,7 +157,7 @@ def _named_server(ctx: click.Context, address: str) -> ServerTarget:
         raise click.UsageError(f"--url: {error}", ctx) from error
     command = ["substrate", "call", "--url", address]
     token = ctx.find_root().params.get("token")
-    return ServerTarget(url, f"the server at {address}", command, token)
+    return ServerTarget(url, f"the server at {address}", command, token, client_of(ctx))
 
 
 def report_broken(broken: Sequence[BrokenPlugin]) -> None:

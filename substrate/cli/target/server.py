@@ -132,10 +132,20 @@ class ServerTarget:
     broken: Sequence[BrokenPlugin] = ()
 
     def __init__(
-        self, url: str, name: str, command: Sequence[str], token: str | None = None
+        self,
+        url: str,
+        name: str,
+        command: Sequence[str],
+        token: str | None = None,
+        client: str | None = None,
     ) -> None:
-        """Without `token`, the token from the lock file of a local server of this user is used."""
+        """Set the server and how to reach it.
+
+        Without `token`, the token from the lock file of a local server of this user is used.
+        `client` is the name of this program, which the server shows with its runs.
+        """
         self._url = url
+        self._client = client
         self._token = token or _token_of(url)
         #: How long to reconnect during a call; None for the default of the client library.
         self.reconnect_s: float | None = None
@@ -148,14 +158,17 @@ class ServerTarget:
         return SchemaCatalogue(self.run(self._schema()))
 
     async def _schema(self) -> dict[str, Any]:
-        async with connect(self._url, token=self._token, reconnect_s=0) as client:
+        async with self._connect(reconnect_s=0) as client:
             return await client.schema()
+
+    def _connect(self, *, reconnect_s: float | None) -> Client:
+        return connect(self._url, token=self._token, client=self._client, reconnect_s=reconnect_s)
 
     @asynccontextmanager
     async def call(self, method: str, params: dict[str, Any]) -> AsyncIterator[ServerCall]:
         """Start a call. Leaving the context cancels the run. Raises PlexusError if rejected."""
         async with (
-            connect(self._url, token=self._token, reconnect_s=self.reconnect_s) as client,
+            self._connect(reconnect_s=self.reconnect_s) as client,
             client.call(method, params) as call,
         ):
             yield ServerCall(client, call)

@@ -1,32 +1,31 @@
 """Display of a run on stdout and stderr, as readable text or as JSON lines.
 
-As JSON, each event is a line as on the wire, including the terminal. As text, the answer goes to
-stdout chunk by chunk, and everything else to stderr. Events of unknown types are shown in their
-own readable form.
+As text, the answer goes to stdout chunk by chunk, and everything else to stderr; in a pipe the text
+is the same, without colours. With `--json`, each event is a line as on the wire, including the
+terminal. Events of unknown types are shown in their own readable form.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, Any, Protocol
 
 import click
 
 from plexus.rpc import wire
-
-if TYPE_CHECKING:  # rich is imported when progress is shown on a terminal
-    from rich.progress import Progress
+from substrate.cli.terminal.progress_bar import ProgressBar
+from substrate.cli.terminal.tables import format_duration
 
 __all__ = (
     "DIM",
     "TERMINALS",
     "Display",
     "JsonLines",
-    "ProgressBar",
     "Readable",
     "Streams",
     "choose_display",
@@ -43,6 +42,10 @@ Event = Mapping[str, Any]
 TERMINALS = ("complete", "error", "cancelled")
 #: Fields of a terminal that describe how a command ended and are not part of a result.
 EXIT_FIELDS = frozenset(("type", "exit_code", "duration_ms", "truncated", "signal"))
+#: Fields of the terminal of an evaluation, whose value is an event before it.
+EVALUATION_FIELDS = frozenset(("type", "session", "execution", "duration_ms"))
+#: Media types of a displayed value that are text for people.
+READABLE_TYPES = frozenset(("text/plain", "text/markdown", "application/json"))
 #: Maximum characters shown of a field of an unknown event; `--json` shows everything.
 MAX_FIELD_CHARS = 200
 #: Colour of secondary text.
@@ -127,8 +130,11 @@ class Readable:
             "progress": self._show_progress,
             "log": self._show_log,
             "request": self._show_nothing,  # the prompter shows it
+            "answered": self._show_nothing,  # as above
             "image": lambda event: self._write_line(f"[image {event['mime_type']}]"),
             "audio": lambda event: self._write_line(f"[audio {event['mime_type']}]"),
+            "display": self._show_display,
+            "result": self._show_value,
             "gap": lambda event: self.remark(
                 f"[items {event['from']} to {event['to']} are no longer available]", "yellow"
             ),
@@ -160,7 +166,8 @@ class Readable:
         """Show the time at the start of a line only."""
         if not self._in_line:
             at = time.strftime("%H:%M:%S", time.localtime(time_ms // 1000))
-            self._write(click.style(f"{at}.{time_ms % 1000:03d} ", fg=DIM))
+            at = f"{at}.{time_ms % 1000:03d} "
+            self._write(coloured(at, DIM) if self._on_terminal else at)
 
     def remark(self, message: str, colour: str | None = None) -> None:
         """Print a message on a separate line on stderr."""
@@ -246,6 +253,15 @@ class Readable:
         mark, colour = ("!!", "red") if event.get("is_error") else ("<-", "cyan")
         self.remark(f"{mark} {event['output']}", colour)
 
+    def _show_display(self, event: Event) -> None:
+        """Show a displayed value: itself if it can be read, else its plain text."""
+        media, data, text = str(event["mime_type"]), str(event["data"]), str(event["text"])
+        self._write_line(data if media in READABLE_TYPES else text or f"[{media}]")
+
+    def _show_value(self, event: Event) -> None:
+        event["kind"]  # KeyError marks another event type
+        self._write_line(str(event["text"]))
+
     def _show_complete(self, event: Event) -> None:
         self.finish_line()
         if "result" in event:
@@ -254,6 +270,9 @@ class Readable:
                 self._write_line(result if isinstance(result, str) else pretty_json(result))
         elif (line := format_turn(event)) is not None:
             self.remark(line, DIM)
+        elif event.keys() == EVALUATION_FIELDS:
+            if self._on_terminal and self._bar is not None:
+                self.remark(format_duration(event["duration_ms"]), DIM)
         elif event.get("exit_code"):
             cause = f" ({event['signal']})" if event.get("signal") else ""
             self.remark(f"exit code {event['exit_code']}{cause}", "red")
@@ -261,9 +280,23 @@ class Readable:
             self._write_line(pretty_json({k: v for k, v in event.items() if k != "type"}))
 
     def _show_error(self, event: Event) -> None:
-        self.remark(f"Error ({event['code']}): {event['message']}", "red")
-        for error in parameter_errors(event.get("data")):
+        code, message, data = event["code"], event["message"], event.get("data")
+        if isinstance(data, dict) and isinstance(data.get("traceback"), str):
+            self._show_traceback(data["traceback"], str(data.get("ename")))
+            return
+        # "Error (declined): declined: Which account?" would say it twice.
+        named = str(code) in str(message)
+        self.remark(f"Error: {message}" if named else f"Error ({code}): {message}", "red")
+        for error in parameter_errors(data):
             self.remark(f"  {error}", "red")
+
+    def _show_traceback(self, text: str, name: str) -> None:
+        """Show the traceback of evaluated code, as Python does, with its last exception in red."""
+        lines = list(re.finditer(rf"^(?:\w+\.)*{re.escape(name)}\b", text, re.M))
+        start = lines[-1].start() if lines else 0
+        if start:
+            self.remark(text[:start].rstrip("\n"))
+        self.remark(text[start:].rstrip("\n"), "red")
 
     def _show_cancelled(self, event: Event) -> None:
         reason = event.get("reason")
@@ -288,13 +321,9 @@ def stdin_is_terminal() -> bool:
         return False
 
 
-def choose_display(streams: Streams, *, as_json: bool, as_text: bool) -> Display:
-    """Return the requested display, or the one that suits stdout. Raises UsageError."""
-    if as_json and as_text:
-        raise click.UsageError("--json and --text cannot be used together.")
-    if as_json or (not as_text and not streams.out.isatty()):
-        return JsonLines(streams)
-    return Readable(streams)
+def choose_display(streams: Streams, *, as_json: bool) -> Display:
+    """Return the requested display."""
+    return JsonLines(streams) if as_json else Readable(streams)
 
 
 def format_turn(event: Event) -> str | None:
@@ -337,44 +366,3 @@ def truncate(value: Any, limit: int = MAX_FIELD_CHARS) -> str:
     """Format a value as text of limited length."""
     text = value if isinstance(value, str) else wire.encode(value).decode()
     return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
-class ProgressBar:
-    """Progress bar at the bottom of the terminal, hidden as soon as anything is written."""
-
-    def __init__(self, err: IO[str]) -> None:
-        self._err = err
-        self._progress: Progress | None = None
-
-    def show(self, done: float, total: float | None, message: str) -> None:
-        """Show or update the bar. Without a total it is indeterminate."""
-        if self._progress is None:
-            self._progress = _make_progress(self._err)
-            self._progress.add_task("", of="")
-            self._progress.start()
-        task = self._progress.task_ids[0]
-        of = "" if total is None else f"/{total:g}"
-        self._progress.update(task, completed=done, total=total, description=message, of=of)
-
-    def hide(self) -> None:
-        """Hide the bar."""
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
-
-
-def _make_progress(stream: IO[str]) -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.completed:g}{task.fields[of]}", markup=False),
-        TimeElapsedColumn(),
-        console=Console(file=stream),
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )

@@ -10,16 +10,33 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from typing import IO, Any
+from functools import partial
+from typing import IO, Any, NamedTuple
 
+from plexus.errors import PlexusError
 from substrate.cli.schema_options import Shape, format_value, shape_of
 from substrate.cli.terminal.display import stdin_is_terminal
 
-__all__ = ("Prompter",)
+__all__ = ("Prompter", "Rejected")
 
 Request = Mapping[str, Any]
 Ask = Callable[[Request], Awaitable[Any]]
 YES, NO = ("y", "yes"), ("n", "no")
+
+
+class Rejected(NamedTuple):
+    """An answer to a form that is invalid, and the fields with errors."""
+
+    answer: Mapping[str, Any]
+    fields: set[str]
+
+    @classmethod
+    def of(cls, answer: Any, error: PlexusError) -> Rejected | None:
+        """Return the rejected answer; None if it is not that of a form."""
+        errors = error.data.get("errors") if isinstance(error.data, dict) else None
+        if not isinstance(answer, dict) or not isinstance(errors, list):
+            return None
+        return cls(answer, {str(each.get("at", "")).partition(".")[0] for each in errors})
 
 
 class Declined(Exception):
@@ -42,16 +59,17 @@ class Prompter:
         there = stdin_is_terminal() and err.isatty()
         return cls(err, sys.stdin.fileno()) if there else None
 
-    async def answer(self, request: Request) -> Any:
+    async def answer(self, request: Request, rejected: Rejected | None = None) -> Any:
         """Prompt for an answer that matches the request's schema.
 
-        Returns None if the user declines with Ctrl-D.
+        Of a rejected form, only the fields with errors are prompted for. Returns None if the user
+        declines with Ctrl-D.
         """
         prompts: dict[str, Ask] = {
             "confirm": self._confirm,
             "select": self._select,
             "select_many": self._select_many,
-            "form": self._form,
+            "form": partial(self._form, rejected=rejected),
             "visit": self._visit,
         }
         async with self._lock:
@@ -104,12 +122,18 @@ class Prompter:
                 return [value for value in chosen if value is not None]
             self._say("Type numbers separated by spaces. Ctrl-D declines.")
 
-    async def _form(self, request: Request) -> dict[str, Any]:
-        self._say(request["message"])
+    async def _form(self, request: Request, rejected: Rejected | None) -> dict[str, Any]:
         schema = request["schema"]
+        fields = schema.get("properties", {})
         required = schema.get("required", ())
         answers: dict[str, Any] = {}
-        for name, entry in schema.get("properties", {}).items():
+        if rejected is None:
+            self._say(request["message"])
+        elif wrong := rejected.fields & fields.keys():
+            answers = {name: each for name, each in rejected.answer.items() if name not in wrong}
+        for name, entry in fields.items():
+            if name in answers:
+                continue
             shape = shape_of(entry, schema.get("$defs", {}))
             label = f"  {entry.get('description') or entry.get('title') or name}"
             optional = name not in required

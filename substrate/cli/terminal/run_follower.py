@@ -21,7 +21,7 @@ from plexus.errors import InvalidParams, PlexusError
 from plexus.rpc import wire
 from substrate.cli.target.protocol import OpenCall, Target
 from substrate.cli.terminal.display import TERMINALS, Display
-from substrate.cli.terminal.prompter import Prompter
+from substrate.cli.terminal.prompter import Prompter, Rejected
 
 __all__ = ("COMPLETE", "FAILED", "INTERRUPTED", "REASONS", "USAGE", "RunFollower")
 
@@ -29,6 +29,7 @@ COMPLETE: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 128 + signal.SIGINT
+MAX_EXIT_CODE: Final = 255
 #: Timeout for a cancelled run: slightly more than the hub allows it.
 STOP_S: Final = 6.0
 #: Delay before a message that the run is still stopping.
@@ -52,12 +53,18 @@ class RunFollower:
         display: Display,
         prompter: Prompter | None,
         is_pending: IsPending | None = None,
+        *,
+        passes_exit_code: bool = False,
     ) -> None:
         """Create a follower that shows a run and prompts for its questions.
 
         `is_pending` is checked before each prompt, because following a run from its start replays
-        questions that were answered long ago.
+        questions that were answered long ago. With `passes_exit_code`, the exit code is that of the
+        command that the method has run.
         """
+        self._passes_exit_code = passes_exit_code
+        #: Whether a signal ended the following before the run ended.
+        self.was_interrupted = False
         self._is_pending = is_pending
         self._target = target
         self._display = display
@@ -93,7 +100,7 @@ class RunFollower:
                     if event.get("type") == "request":
                         self._ask(call, event)
                     elif event.get("type") in TERMINALS:
-                        code = exit_code(event)
+                        code = exit_code(event, passes=self._passes_exit_code)
         finally:
             self._display.finish_line()
             await self._cancel_questions()
@@ -102,6 +109,7 @@ class RunFollower:
     async def _stop(
         self, following: asyncio.Task[int], *, signal_number: signal.Signals, detach: bool
     ) -> int:
+        self.was_interrupted = True
         await self._cancel_questions()
         self._display.end_line()
         if self._call is not None and not detach:
@@ -169,11 +177,13 @@ class RunFollower:
     async def _ask_user(self, call: OpenCall, event: Mapping[str, Any]) -> None:
         assert self._prompter is not None
         self._display.finish_line()
+        rejected: Rejected | None = None
         while True:
-            answer = await self._prompter.answer(event)
+            answer = await self._prompter.answer(event, rejected)
             try:
                 await call.answer(event["request"], answer)
             except InvalidParams as error:
+                rejected = Rejected.of(answer, error)
                 self._display.remark(error.message, "red")
             except PlexusError as error:  # another client answered, or the deadline has passed
                 self._display.remark(error.message, "yellow")
@@ -197,10 +207,13 @@ class RunFollower:
             await asyncio.wait([task])
 
 
-def exit_code(terminal: Mapping[str, Any]) -> int:
-    """Return the exit code for a terminal."""
+def exit_code(terminal: Mapping[str, Any], *, passes: bool = False) -> int:
+    """Return the exit code for a terminal, or with `passes` that of the command in it."""
     if terminal["type"] == "complete":
-        return FAILED if terminal.get("exit_code") else COMPLETE
+        code = terminal.get("exit_code")
+        if passes and isinstance(code, int) and 0 <= code <= MAX_EXIT_CODE:
+            return code
+        return FAILED if code else COMPLETE
     return USAGE if terminal.get("code") == InvalidParams.default_code else FAILED
 
 

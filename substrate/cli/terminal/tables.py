@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -9,16 +12,19 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import click
 
 from plexus.rpc import wire
+from plexus.text import escape_controls, shorten
 
-if TYPE_CHECKING:  # rich is imported when there is a terminal to print on
+if TYPE_CHECKING:  # rich is imported when a table is printed
+    from rich.console import Console
     from rich.table import Table
 
 __all__ = (
     "ACTIVE_STATES",
     "COLOURS",
+    "format_age",
     "format_duration",
     "format_run",
-    "is_work",
+    "new_console",
     "new_table",
     "print_columns",
     "print_json_line",
@@ -28,71 +34,88 @@ __all__ = (
 
 Run = Mapping[str, Any]
 
+#: Titles of the table of runs, and the columns that are styled or cut.
+TITLES: Final = ("Run", "Method", "Arguments", "Outcome", "Started", "Took")
+METHOD, ARGUMENTS, OUTCOME = 1, 2, 3
+#: Maximum characters of a run's summary in a row.
+SUMMARY_CHARS: Final = 60
+#: Width of a table in a pipe, where nothing is cut or wrapped.
+PIPE_WIDTH: Final = 10_000
+
 #: The states of a run that has not ended.
 ACTIVE_STATES: Final = ("running", "asking", "cancelling")
-#: Methods that do work or wait for a person, although their namespaces control other runs.
-WORK: Final = ("plexus.call", "approvals.permit")
 COLOURS: Final = {
     "running": "cyan",
     "asking": "yellow",
     "cancelling": "yellow",
-    "complete": "green",
-    "error": "red",
+    "succeeded": "green",
     "failed": "red",
     "cancelled": "yellow",
 }
 
 
-def is_work(run: Run) -> bool:
-    """Return whether a run does its own work.
-
-    Methods of `plexus` and `approvals` inspect or control other runs; listing runs creates one.
-    """
-    method = str(run["method"])
-    return not method.startswith(("plexus.", "approvals.")) or method in WORK
-
-
 def state_label(run: Run) -> str:
-    """Return the state of a run, or "failed": a command with a non-zero exit code is complete."""
-    if run["state"] == "complete" and run.get("outcome") == "failed":
-        return f"failed ({run['exit_code']})" if "exit_code" in run else "failed"
-    return str(run["state"])
+    """Return the outcome of a run, such as `failed (exit 3)`; its state if it has not ended."""
+    outcome = str(run.get("outcome") or run["state"])
+    # Of a failed command only: an exit code of 0 is a success.
+    return f"{outcome} (exit {run['exit_code']})" if run.get("exit_code") else outcome
 
 
-def print_runs(runs: Sequence[Run]) -> None:
-    """Print a table of runs."""
-    from rich.console import Console
-    from rich.text import Text
+def print_runs(runs: Sequence[Run], numbers: Mapping[int, str]) -> None:
+    """Print a table of runs with these short numbers; in a pipe, without colours and uncut."""
+    rows = [TITLES, *(_row(run, numbers[run["run"]]) for run in runs)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if sys.stdout.isatty():
+        # Only the arguments are cut on a narrow terminal.
+        others = sum(widths) - widths[ARGUMENTS] + 2 * (len(widths) - 1)
+        room = shutil.get_terminal_size().columns - others
+        widths[ARGUMENTS] = min(widths[ARGUMENTS], max(room, len(TITLES[ARGUMENTS])))
+    for row in rows:
+        cells = [_fit(cell, width) for cell, width in zip(row, widths, strict=True)]
+        if row is TITLES:
+            cells = [click.style(cell, bold=True) for cell in cells]
+        else:
+            cells[METHOD] = click.style(cells[METHOD], bold=True)
+            colour = COLOURS.get(row[OUTCOME].partition(" ")[0])
+            cells[OUTCOME] = click.style(cells[OUTCOME], fg=colour)
+        line = "  ".join(cells).rstrip()
+        click.echo(click.unstyle(line).rstrip() if os.environ.get("NO_COLOR") else line)
 
-    table = new_table()
-    for title in ("Run", "Method", "State", "Started", "Took", "Items", "Parent"):
-        right = title in ("Took", "Items")
-        table.add_column(title, no_wrap=True, justify="right" if right else "left")
-    now_ms = time.time() * 1000
-    for run in runs:
-        state = state_label(run)
-        age_ms = max(now_ms - run["started_ms"], 0)
-        table.add_row(
-            str(run["run"]),
-            Text(str(run["method"]), style="bold"),
-            Text(state, style=COLOURS.get(state.partition(" ")[0], "")),
-            f"{format_duration(age_ms)} ago",
-            format_duration(run.get("duration_ms", age_ms)),
-            str(run["last_seq"]),
-            str(run.get("parent", "")),
-        )
-    Console().print(table)
+
+def _fit(text: str, width: int) -> str:
+    """Pad a text to a width, or cut it."""
+    return text.ljust(width) if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _row(run: Run, number: str) -> tuple[str, ...]:
+    age_ms = max(time.time() * 1000 - run["started_ms"], 0)
+    return (
+        number,
+        str(run["method"]),
+        shorten(escape_controls(str(run.get("summary", ""))), SUMMARY_CHARS),
+        state_label(run),
+        format_age(run["started_ms"]),
+        format_duration(run.get("duration_ms", age_ms)),
+    )
 
 
 def format_run(run: Run) -> str:
     """Format the state of a run as one line."""
     at = time.strftime("%H:%M:%S")
     line = f"{at}  {run['run']:<16}  {state_label(run):<10}  {run['method']}"
+    if run.get("summary"):
+        line += f"  {shorten(escape_controls(str(run['summary'])), SUMMARY_CHARS)}"
     if "duration_ms" in run:
         line += f"  {format_duration(run['duration_ms'])}, {run['last_seq']} items"
     if "parent" in run:
         line += f"  (parent {run['parent']})"
     return line
+
+
+def format_age(started_ms: float) -> str:
+    """Format how long ago a time was, in its largest unit."""
+    duration = format_duration(max(time.time() * 1000 - started_ms, 0))
+    return f"{' '.join(duration.split()[:2])} ago"
 
 
 def format_duration(ms: float) -> str:
@@ -104,7 +127,20 @@ def format_duration(ms: float) -> str:
         return f"{seconds:.1f} s"
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+def new_console() -> Console:
+    """Return a console for stdout. In a pipe, lines have any length and no colours."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    return console
 
 
 def new_table() -> Table:

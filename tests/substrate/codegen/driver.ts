@@ -41,6 +41,8 @@ function text(event: DemoCountEvent): string {
       return event.message;
     case "request":
       return event.request;
+    case "answered":
+      return `${event.outcome} ${event.request}`;
     case "gap":
       return `${event.from}-${event.to}`;
     case "restarted":

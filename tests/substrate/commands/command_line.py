@@ -227,7 +227,7 @@ def terminal(*arguments: str, cwd: Path, **variables: str) -> Iterator[Terminal]
     child = subprocess.Popen(
         [sys.executable, "-c", ON_TERMINAL, *arguments],
         cwd=cwd,
-        env=environment(COLUMNS="160", **variables),
+        env=environment(**{"COLUMNS": "160", **variables}),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -65,7 +65,7 @@ class Running:
 
     def runs(self, *flags: str) -> list[dict[str, Any]]:
         """Return the output of `substrate runs`."""
-        listed = self.run("runs", *flags)
+        listed = self.run("runs", "--json", *flags)
         assert listed.returncode == 0, listed.stderr
         return lines(listed.stdout)
 
@@ -76,7 +76,7 @@ class Running:
         The run is cancelled at the end of the block.
         """
         before = {entry["run"] for entry in self.ask("plexus.runs")}
-        with started(*self.flags, "call", *arguments, cwd=self.project) as process:
+        with started(*self.flags, "call", "--json", *arguments, cwd=self.project) as process:
             found: list[int] = []
 
             def has_state() -> bool:

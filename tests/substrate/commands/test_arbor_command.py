@@ -49,6 +49,19 @@ def test_a_tree_is_drawn_as_plain_text_into_a_pipe(project: Path, tree: str) -> 
     assert short.stdout == "Notes\n├── one\n└── … 1 more\n"
 
 
+def test_as_json_a_tree_is_a_line_followed_by_its_nodes(project: Path, tree: str) -> None:
+    command = ("--database", "trees.db", "arbor", "tree", tree, "--json")
+    done = run(*command, cwd=project)
+    assert done.returncode == 0, done.stderr
+    first, root, *nodes = map(json.loads, done.stdout.splitlines())
+    assert (first["tree_id"], first["root"]) == (tree, root["node_id"])
+    assert [node["content"] for node in nodes] == ["one", "two"]
+    refused = run(*command, "--limit", "1", cwd=project)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    unknown = run(*command[:4], "unknown", "--json", cwd=project)
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+
+
 def test_a_tree_is_drawn_in_colour_on_a_terminal(project: Path, tree: str) -> None:
     with terminal("--database", "trees.db", "arbor", "tree", tree, "--ids", cwd=project) as drawn:
         code, text = drawn.end()
@@ -87,6 +100,10 @@ def test_an_existing_file_is_replaced_only_with_force(project: Path, tree: str) 
     assert refused.returncode == 1
     assert "--force" in refused.stderr
     assert (project / "copy.db").read_text() == "something precious"
+    backup = ("--database", "trees.db", "arbor", "backup", "--force", "copy.db")
+    outcome = json.loads(run(*backup, "--json", cwd=project).stdout)
+    copy = project / "copy.db"
+    assert outcome == {"file": str(copy), "bytes": copy.stat().st_size}
     made = run("--database", "trees.db", "arbor", "backup", "--force", "copy.db", cwd=project)
     assert made.returncode == 0
     assert run("--database", "copy.db", "arbor", "tree", tree, cwd=project).stdout == DRAWING

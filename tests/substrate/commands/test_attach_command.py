@@ -22,13 +22,21 @@ def test_a_run_is_shown_from_the_first_item_to_its_end(server: Running) -> None:
     script = f"echo early; until [ -e {gate} ]; do sleep 0.05; done; echo late; exit 3"
     with server.called("bash.execute", script) as (process, number):
         process.out.wait_for("early")
-        attach = [*server.flags, "attach", str(number), "--text"]
+        attach = [*server.flags, "attach", str(number)]
         with started(*attach, cwd=server.project) as follower:
             follower.out.wait_for("early\n")
             gate.touch()
             assert follower.end() == 1
             assert follower.out.rest() == "early\nlate\n"
             assert "exit code 3" in follower.err.rest()
+    assert server.run("attach", str(number), "--exit-code").returncode == 3
+
+
+def test_the_exit_code_of_a_killed_command_is_passed_on(server: Running) -> None:
+    with server.called("bash.execute", "kill -9 $$", state="complete") as (process, number):
+        assert process.end() == 1
+    followed = server.run("attach", str(number), "--exit-code")
+    assert (followed.returncode, followed.stderr) == (137, "exit code 137 (SIGKILL)\n")
 
 
 def test_it_starts_after_the_requested_item(server: Running) -> None:
@@ -36,11 +44,11 @@ def test_it_starts_after_the_requested_item(server: Running) -> None:
         process.out.wait_for("hi")
         server.run("cancel", str(number))
         assert process.end() == 1
-    whole = lines(server.run("attach", str(number)).stdout)
+    whole = lines(server.run("attach", str(number), "--json").stdout)
     assert [event["type"] for event in whole] == ["start", "stdout", "cancelled"]
-    assert lines(server.run("attach", str(number), "--after", "2").stdout) == whole[2:]
+    assert lines(server.run("attach", str(number), "--after", "2", "--json").stdout) == whole[2:]
     # With a run, `watch` is the same.
-    assert lines(server.run("watch", str(number)).stdout) == whole
+    assert lines(server.run("watch", str(number), "--json").stdout) == whole
 
 
 def test_ctrl_c_leaves_and_says_how_to_stop_the_run(server: Running) -> None:
@@ -79,11 +87,9 @@ def test_the_time_of_each_item_is_that_of_the_server(server: Running) -> None:
         number,
     ):
         assert process.end() == 1
-    events = lines(server.run("attach", str(number), "--times").stdout)
+    events = lines(server.run("attach", str(number), "--times", "--json").stdout)
     times = [event["time_ms"] for event in events]
     assert times == sorted(times)
     assert times[-1] - times[0] >= 250
-    shown = server.run("attach", str(number), "--times", "--text").stdout
-    assert re.fullmatch(
-        r"(?s)\d\d:\d\d:\d\d\.\d{3} one\n\d\d:\d\d:\d\d\.\d{3} two\n.*", without_colours(shown)
-    )
+    shown = server.run("attach", str(number), "--times").stdout
+    assert re.fullmatch(r"(?s)\d\d:\d\d:\d\d\.\d{3} one\n\d\d:\d\d:\d\d\.\d{3} two\n.*", shown)

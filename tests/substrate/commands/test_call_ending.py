@@ -63,7 +63,7 @@ def flags(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]
 @contextmanager
 def waiting(flags: list[str], cwd: Path) -> Iterator[tuple[Process, int]]:
     """Start a call whose command waits. Yields the call and the pid of the command."""
-    with started(*flags, "call", "bash.execute", WAITS, cwd=cwd) as process:
+    with started(*flags, "call", "--json", "bash.execute", WAITS, cwd=cwd) as process:
         pid = int(process.out.wait_for(r"pid (\d+)\\n")[1])
         assert is_alive(pid)
         yield process, pid
@@ -85,7 +85,7 @@ def waiting(flags: list[str], cwd: Path) -> Iterator[tuple[Process, int]]:
 def test_the_exit_code_reports_the_outcome(
     arguments: list[str], code: int, flags: list[str], tmp_path: Path
 ) -> None:
-    assert run(*flags, "call", *arguments, cwd=tmp_path).returncode == code
+    assert run(*flags, "call", "--json", *arguments, cwd=tmp_path).returncode == code
 
 
 def test_ctrl_c_stops_the_run_where_it_runs(flags: list[str], tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_sigterm_stops_the_run_too(flags: list[str], tmp_path: Path) -> None:
 
 
 def test_a_second_ctrl_c_does_not_wait(flags: list[str], tmp_path: Path) -> None:
-    with started(*flags, "call", "stubborn.wait", cwd=tmp_path) as process:
+    with started(*flags, "call", "--json", "stubborn.wait", cwd=tmp_path) as process:
         process.out.wait_for("waiting")
         process.signal(signal.SIGINT)
         process.err.wait_for("Press Ctrl-C again to end immediately")
@@ -116,7 +116,7 @@ def test_a_second_ctrl_c_does_not_wait(flags: list[str], tmp_path: Path) -> None
 
 
 def test_a_run_that_ignores_ctrl_c_is_abandoned(flags: list[str], tmp_path: Path) -> None:
-    with started(*flags, "call", "stubborn.wait", cwd=tmp_path) as process:
+    with started(*flags, "call", "--json", "stubborn.wait", cwd=tmp_path) as process:
         process.out.wait_for("waiting")
         process.signal(signal.SIGINT)
         assert process.end() == 130
@@ -137,7 +137,7 @@ def test_ctrl_c_on_a_terminal_leaves_a_clean_screen(flags: list[str], tmp_path: 
 def test_ctrl_c_before_the_server_responds_exits_the_same_way(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"ws://127.0.0.1:{silent.getsockname()[1]}"
-        with started("call", "--url", address, "plexus.hash", cwd=tmp_path) as process:
+        with started("call", "--json", "--url", address, "plexus.hash", cwd=tmp_path) as process:
             silent.settimeout(WAIT_S)
             peer, _ = silent.accept()
             with peer:
@@ -149,10 +149,12 @@ def test_ctrl_c_before_the_server_responds_exits_the_same_way(tmp_path: Path) ->
 
 def test_a_run_cancelled_by_another_client_has_failed(tmp_path: Path) -> None:
     with server(tmp_path) as port, waiting(["--port", port], tmp_path) as (process, _):
-        listed = run("--port", port, "call", "plexus.runs", "--state", "running", cwd=tmp_path)
+        listed = run(
+            "--port", port, "call", "--json", "plexus.runs", "--state", "running", cwd=tmp_path
+        )
         runs = lines(listed.stdout)[-1]["result"]
         number = next(entry["run"] for entry in runs if entry["method"] == "bash.execute")
-        cancel = ["call", "plexus.cancel", str(number), "enough"]
+        cancel = ["call", "--json", "plexus.cancel", str(number), "enough"]
         assert run("--port", port, *cancel, cwd=tmp_path).returncode == 0
         assert process.end() == 1
         assert lines(process.out.rest())[-1] == {"type": "cancelled", "reason": "enough"}
@@ -160,10 +162,12 @@ def test_a_run_cancelled_by_another_client_has_failed(tmp_path: Path) -> None:
 
 def test_following_a_run_shows_it_and_ctrl_c_detaches(tmp_path: Path) -> None:
     with server(tmp_path) as port, waiting(["--port", port], tmp_path) as (process, pid):
-        listed = run("--port", port, "call", "plexus.runs", "--state", "running", cwd=tmp_path)
+        listed = run(
+            "--port", port, "call", "--json", "plexus.runs", "--state", "running", cwd=tmp_path
+        )
         runs = lines(listed.stdout)[-1]["result"]
         number = next(entry["run"] for entry in runs if entry["method"] == "bash.execute")
-        attach = ["--port", port, "call", "plexus.attach", str(number)]
+        attach = ["--port", port, "call", "--json", "plexus.attach", str(number)]
         with started(*attach, cwd=tmp_path) as follower:
             follower.out.wait_for(f"pid {pid}")
             follower.signal(signal.SIGINT)
@@ -175,7 +179,7 @@ def test_following_a_run_shows_it_and_ctrl_c_detaches(tmp_path: Path) -> None:
 
 def test_a_reader_that_goes_away_stops_the_run(flags: list[str], tmp_path: Path) -> None:
     script = "echo pid $$; while echo more; do sleep 0.01; done"
-    with started(*flags, "call", "bash.execute", script, cwd=tmp_path) as process:
+    with started(*flags, "call", "--json", "bash.execute", script, cwd=tmp_path) as process:
         pid = int(process.out.wait_for(r"pid (\d+)\\n")[1])
         process.close_stdout()
         assert process.end() != 0
@@ -198,7 +202,8 @@ def test_a_defect_of_a_method_is_an_error_with_its_traceback_on_stderr(tmp_path:
                 return 1 / 0
         '''
     add_plugin(tmp_path, "bad", source)
-    called = run("call", "bad.divide", cwd=tmp_path)
+    called = run("call", "--json", "bad.divide", cwd=tmp_path)
     assert called.returncode == 1
     assert json.loads(called.stdout)["code"] == "internal"
+    assert "ZeroDivisionError: division by zero (bad.py:" in json.loads(called.stdout)["message"]
     assert "ZeroDivisionError: division by zero" in called.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -113,9 +114,9 @@ ASKS = '''
 # --- JSON lines -----------------------------------------------------------------------------------
 
 
-def test_piped_each_event_is_a_line_as_on_the_wire(tmp_path: Path) -> None:
+def test_with_json_each_event_is_a_line_as_on_the_wire(tmp_path: Path) -> None:
     add_plugin(tmp_path, "count", COUNT)
-    called = run("call", "count.up", "2", cwd=tmp_path)
+    called = run("call", "--json", "count.up", "2", cwd=tmp_path)
     assert called.stdout == (
         '{"type":"content","text":"1 "}\n{"type":"content","text":"2 "}\n{"type":"complete"}\n'
     )
@@ -132,7 +133,7 @@ def test_on_a_terminal_json_prints_lines_of_json(where: list[str], tmp_path: Pat
 
 def test_output_printed_by_a_method_is_not_mixed_with_events(tmp_path: Path) -> None:
     add_plugin(tmp_path, "kinds", ALL_KINDS)
-    called = run("call", "kinds.all", cwd=tmp_path)
+    called = run("call", "--json", "kinds.all", cwd=tmp_path)
     assert [event["type"] for event in lines(called.stdout)] == [
         "progress",
         "content",
@@ -150,20 +151,22 @@ def test_output_printed_by_a_method_is_not_mixed_with_events(tmp_path: Path) -> 
 
 
 def test_the_terminal_of_a_failed_run_is_a_line_too(tmp_path: Path) -> None:
-    called = run("call", "bash.execute", "true", "--cwd", "/nowhere/at/all", cwd=tmp_path)
+    called = run("call", "--json", "bash.execute", "true", "--cwd", "/nowhere/at/all", cwd=tmp_path)
     assert called.returncode == 1
     last = lines(called.stdout)[-1]
     assert (last["type"], last["code"]) == ("error", "spawn_failed")
 
 
 @pytest.mark.parametrize("mode", ["here", "server"])
-@pytest.mark.parametrize("form", ["--json", "--text"])
-def test_output_is_seen_while_the_command_still_runs(mode: str, form: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", [["--json"], []])
+def test_output_is_seen_while_the_command_still_runs(
+    mode: str, form: list[str], tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
     script = f"printf 'no newline'; until [ -e {gate} ]; do sleep 0.01; done; echo over"
 
     def check(*flags: str) -> None:
-        with started(*flags, "call", "bash.execute", script, form, cwd=tmp_path) as process:
+        with started(*flags, "call", "bash.execute", script, *form, cwd=tmp_path) as process:
             process.out.wait_for("no newline")
             assert "over" not in process.out.text
             gate.touch()
@@ -182,7 +185,7 @@ def test_output_is_seen_while_the_command_still_runs(mode: str, form: str, tmp_p
 
 def test_both_outputs_of_a_command_go_where_they_belong(tmp_path: Path) -> None:
     script = "printf out; printf err >&2"
-    called = run("call", "--text", "bash.execute", script, cwd=tmp_path)
+    called = run("call", "bash.execute", script, cwd=tmp_path)
     assert (called.returncode, called.stdout, called.stderr) == (0, "out", "err")
 
 
@@ -190,11 +193,11 @@ def test_both_outputs_of_a_command_go_where_they_belong(tmp_path: Path) -> None:
 def test_every_kind_of_event_is_readable(mode: str, tmp_path: Path) -> None:
     add_plugin(tmp_path, "kinds", ALL_KINDS)
     if mode == "here":
-        called = run("call", "kinds.all", "--text", cwd=tmp_path)
+        called = run("call", "kinds.all", cwd=tmp_path)
         spoken = "<hello>"
     else:
         with server(tmp_path) as port:
-            called = run("--port", port, "call", "kinds.all", "--text", cwd=tmp_path)
+            called = run("--port", port, "call", "kinds.all", cwd=tmp_path)
         spoken = "spoken  word=hello"
 
     assert called.returncode == 0
@@ -215,10 +218,10 @@ def test_every_kind_of_event_is_readable(mode: str, tmp_path: Path) -> None:
 
 def test_a_value_is_pretty_json_and_a_text_is_itself(tmp_path: Path) -> None:
     add_plugin(tmp_path, "kinds", ALL_KINDS)
-    value = run("call", "kinds.value", "--text", cwd=tmp_path).stdout
+    value = run("call", "kinds.value", cwd=tmp_path).stdout
     assert json.loads(value) == {"numbers": [1, 2]}
     assert value.startswith('{\n  "numbers"')
-    text = run("call", "plexus.hash", "--text", cwd=tmp_path).stdout
+    text = run("call", "plexus.hash", cwd=tmp_path).stdout
     assert len(text.strip()) == 64
 
 
@@ -264,6 +267,35 @@ def test_a_failed_command_shows_its_exit_code_on_a_terminal(tmp_path: Path) -> N
         code, text = screen.end()
     assert code == 1
     assert without_colours(text) == "abc\nexit code 137 (SIGKILL)\n"
+
+
+def test_a_value_of_python_is_printed_as_python_prints_it(tmp_path: Path) -> None:
+    code = (
+        "class Page:\n    def _repr_html_(self): return '<b>hi</b>'\n"
+        "    def __repr__(self): return 'hi'\n"
+        "print('counting', end='')\ndisplay(Page())\n3 + 4"
+    )
+    with server(tmp_path) as port:
+        for flags in ((), ("--port", port)):
+            piped = run(*flags, "call", "python.evaluate", "3 + 4", cwd=tmp_path)
+            assert (piped.stdout, piped.stderr) == ("7\n", "")
+        shown = run("--port", port, "call", "python.evaluate", code, cwd=tmp_path)
+        assert shown.stdout == "counting\nhi\n7\n"
+        with terminal("--port", port, "call", "python.evaluate", "3 + 4", cwd=tmp_path) as screen:
+            _, text = screen.end()
+    assert re.fullmatch(r"7\r\n\x1b\[90m\d+ ms\x1b\[0m\r\n", text), text
+
+
+def test_an_exception_in_python_is_its_traceback_and_is_shown_once(tmp_path: Path) -> None:
+    called = run("call", "python.evaluate", "import json\njson.loads('{')", cwd=tmp_path)
+    assert (called.returncode, called.stdout) == (1, "")
+    first, *_, last = called.stderr.splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert last.startswith("json.decoder.JSONDecodeError: Expecting property name")
+    assert called.stderr.count("JSONDecodeError") == 1
+    with terminal("call", "python.evaluate", "1 / 0", cwd=tmp_path) as screen:
+        _, text = screen.end()
+    assert text.endswith("\x1b[31mZeroDivisionError: division by zero\x1b[0m\r\n")
 
 
 def test_colours_can_be_turned_off(tmp_path: Path) -> None:
@@ -312,6 +344,55 @@ def test_the_user_is_prompted_at_a_terminal(mode: str, tmp_path: Path) -> None:
             check("--port", port)
 
 
+@pytest.mark.parametrize("mode", ["here", "server"])
+def test_of_a_rejected_form_only_the_wrong_field_is_asked_again(mode: str, tmp_path: Path) -> None:
+    source = '''
+        from dataclasses import dataclass
+        from typing import Annotated
+        from pydantic import Field
+        from plexus import Activation, Context, Form, method
+
+        @dataclass
+        class Order:
+            dish: str
+            plates: Annotated[int, Field(le=9)]
+            note: str = ""
+
+        class Kitchen(Activation):
+            """Takes orders."""
+            namespace = "kitchen"
+            version = "1.0.0"
+
+            @method
+            async def order(self, *, ctx: Context) -> str:
+                """Ask for an order."""
+                made = await ctx.ask(Form("Your order", fields=Order))
+                return f"{made.plates} {made.dish} {made.note}"
+        '''
+    add_plugin(tmp_path, "kitchen", source)
+
+    def check(*flags: str) -> None:
+        with terminal(*flags, "call", "kitchen.order", cwd=tmp_path) as screen:
+            for question, answer in [
+                (r"Dish: $", "soup\n"),
+                (r"Plates: $", "10\n"),
+                (r"Note.*: $", "hot\n"),
+                (r"(?s)less than or equal to 9.*Plates: $", "2\n"),
+            ]:
+                screen.screen.wait_for(question)
+                screen.type(answer)
+            code, text = screen.end()
+        assert code == 0, text
+        assert text.endswith("2 soup hot\r\n")
+        assert text.count("Dish: ") == 1
+
+    if mode == "here":
+        check()
+    else:
+        with server(tmp_path) as port:
+            check("--port", port)
+
+
 def test_ending_the_input_declines(tmp_path: Path) -> None:
     add_plugin(tmp_path, "asks", ASKS)
     with terminal("call", "asks.confirm", cwd=tmp_path) as screen:
@@ -319,7 +400,7 @@ def test_ending_the_input_declines(tmp_path: Path) -> None:
         screen.type("\x04")
         code, text = screen.end()
     assert code == 1
-    assert "Error (declined): declined: Really?" in text
+    assert "Error: declined: Really?" in text
 
 
 def test_a_question_that_times_out_is_withdrawn(tmp_path: Path) -> None:
@@ -335,7 +416,7 @@ def test_without_a_terminal_the_answering_command_is_printed(tmp_path: Path) -> 
     add_plugin(tmp_path, "asks", ASKS)
     with (
         server(tmp_path) as port,
-        started("--port", port, "call", "asks.confirm", cwd=tmp_path) as process,
+        started("--port", port, "call", "--json", "asks.confirm", cwd=tmp_path) as process,
     ):
         asked = process.err.wait_for(r"The run asks: Really\?\n  Answer with: substrate (.*)\n")
         answered = run(*asked[1].split(), cwd=tmp_path)
@@ -346,7 +427,7 @@ def test_without_a_terminal_the_answering_command_is_printed(tmp_path: Path) -> 
 
 def test_without_a_terminal_or_server_a_question_is_declined(tmp_path: Path) -> None:
     add_plugin(tmp_path, "asks", ASKS)
-    called = run("call", "asks.confirm", cwd=tmp_path)
+    called = run("call", "--json", "asks.confirm", cwd=tmp_path)
     assert called.returncode == 1
     assert lines(called.stdout)[-1]["code"] == "declined"
     assert "Declined, because there is no terminal to answer on" in called.stderr

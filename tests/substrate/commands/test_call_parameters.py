@@ -79,7 +79,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     monkeypatch.setenv("SUBSTRATE_PORT", "0")
 
     def invoke(*arguments: str, stdin: str | None = None) -> Result:
-        return CliRunner().invoke(cli, ["call", *arguments], input=stdin)
+        return CliRunner().invoke(cli, ["call", "--json", *arguments], input=stdin)
 
     return invoke
 
@@ -179,10 +179,6 @@ def test_parameters_take_precedence_over_flags_of_the_same_name(call: Call) -> N
         (["echo"], "'echo' is a namespace. Its methods are: echo.like_flags, echo.numbers"),
         (["nothing.like.it"], "`substrate list` shows all methods."),
         (["--json", "echo.one", "x", "--text"], "'--text' requires an argument"),
-        (
-            ["--json", "--text", "echo.numbers", "1", "2"],
-            "--json and --text cannot be used together.",
-        ),
         (["bash.execute", "true", "--timeout-s", "-1"], "timeout_s: must be above zero"),
     ],
 )

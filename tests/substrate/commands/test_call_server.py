@@ -34,26 +34,26 @@ def port(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_running_server_is_used(port: str, here: Path) -> None:
-    called = run("--port", port, "call", "count.up", "1", cwd=here)
+    called = run("--port", port, "call", "--json", "count.up", "1", cwd=here)
     assert lines(called.stdout)[0] == {"type": "content", "text": "1 "}
 
 
 def test_the_port_may_come_from_the_settings(port: str, here: Path) -> None:
-    assert run("call", "count.up", "1", cwd=here, SUBSTRATE_PORT=port).returncode == 0
+    assert run("call", "--json", "count.up", "1", cwd=here, SUBSTRATE_PORT=port).returncode == 0
 
 
 @pytest.mark.parametrize("address", ["ws://127.0.0.1:{}", "http://127.0.0.1:{}", "127.0.0.1:{}"])
 @pytest.mark.parametrize("late", [True, False])
 def test_a_server_can_be_selected_by_url(address: str, late: bool, port: str, here: Path) -> None:
     flag, method = ["--url", address.format(port)], ["count.up", "1"]
-    called = run("call", *(method + flag if late else flag + method), cwd=here)
+    called = run("call", "--json", *(method + flag if late else flag + method), cwd=here)
     assert called.returncode == 0, called.stderr
     assert lines(called.stdout)[-1] == {"type": "complete"}
 
 
 def test_local_never_uses_the_server(port: str, here: Path) -> None:
     for arguments in (["--local", "count.up", "1"], ["count.up", "1", "--local"]):
-        called = run("--port", port, "call", *arguments, cwd=here)
+        called = run("--port", port, "call", "--json", *arguments, cwd=here)
         assert called.returncode == 2
         assert "Unknown method 'count.up'" in called.stderr
 
@@ -62,27 +62,33 @@ def test_a_method_only_in_the_project_is_distinguished_from_an_unknown_method(
     port: str, here: Path
 ) -> None:
     add_plugin(here, "more", COUNT.replace('"count"', '"more"'))
-    ours = run("--port", port, "call", "more.up", "1", cwd=here)
-    unknown = run("--port", port, "call", "count.pu", "1", cwd=here)
+    ours = run("--port", port, "call", "--json", "more.up", "1", cwd=here)
+    unknown = run("--port", port, "call", "--json", "count.pu", "1", cwd=here)
 
     assert (ours.returncode, unknown.returncode) == (2, 2)
-    expected = f"The server on port {port} does not have more.up. Use --local to run it here."
+    expected = f"The server on port {port} does not have more.up, but this project has."
     assert expected in ours.stderr
     assert "Did you mean count.up?" in unknown.stderr
-    assert run("--port", port, "call", "more.up", "1", "--local", cwd=here).returncode == 0
+    assert (
+        run("--port", port, "call", "--json", "more.up", "1", "--local", cwd=here).returncode == 0
+    )
 
 
 def test_flags_that_configure_a_hub_run_the_call_in_this_process(port: str, here: Path) -> None:
     (here / "counting.py").write_text(COUNT.replace('"count"', '"mine"'))
     flags = ["--port", port, "--activation", "counting:Count"]
-    assert run(*flags, "call", "mine.up", "1", cwd=here).returncode == 0
-    both = run(*flags, "call", "--url", f"ws://127.0.0.1:{port}", "mine.up", "1", cwd=here)
+    assert run(*flags, "call", "--json", "mine.up", "1", cwd=here).returncode == 0
+    both = run(
+        *flags, "call", "--json", "--url", f"ws://127.0.0.1:{port}", "mine.up", "1", cwd=here
+    )
     assert both.returncode == 2
     assert "--activation runs in this process and --url selects a server" in both.stderr
 
 
 def test_errors_of_the_server_are_shown_like_local_errors(port: str, here: Path) -> None:
-    called = run("--port", port, "call", "count.up", "--params", '{"to": "x", "a": 1}', cwd=here)
+    called = run(
+        "--port", port, "call", "--json", "count.up", "--params", '{"to": "x", "a": 1}', cwd=here
+    )
     assert called.returncode == 2
     assert "  to: Input should be a valid integer" in called.stderr
     assert "  a: is not known here" in called.stderr
@@ -92,14 +98,14 @@ def test_an_unreachable_server_is_a_failure_with_advice(here: Path) -> None:
     with socket.socket() as bound:  # bound but not listening, so no other process gets the port
         bound.bind(("127.0.0.1", 0))
         address = f"ws://127.0.0.1:{bound.getsockname()[1]}"
-        called = run("call", "--url", address, "plexus.hash", cwd=here)
+        called = run("call", "--json", "--url", address, "plexus.hash", cwd=here)
     assert called.returncode == 1
     assert "--local works without a server" in called.stderr
     assert "Traceback" not in called.stderr
 
 
 def test_an_invalid_server_url_is_a_usage_error(here: Path) -> None:
-    called = run("call", "--url", "ftp://somewhere", "plexus.hash", cwd=here)
+    called = run("call", "--json", "--url", "ftp://somewhere", "plexus.hash", cwd=here)
     assert called.returncode == 2
     assert "'ftp://somewhere' is not a server URL, as in ws://127.0.0.1:4444" in called.stderr
 
@@ -131,13 +137,13 @@ def foreign_server(body: bytes) -> Iterator[int]:
 def test_another_program_on_the_port_is_ignored(body: bytes, here: Path) -> None:
     with foreign_server(body) as number:
         assert not find_server(number)
-        assert run("--port", str(number), "call", "plexus.hash", cwd=here).returncode == 0
+        assert run("--port", str(number), "call", "--json", "plexus.hash", cwd=here).returncode == 0
 
 
 def test_a_silent_port_does_not_delay_a_command(here: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         number = silent.getsockname()[1]
-        assert run("--port", str(number), "call", "plexus.hash", cwd=here).returncode == 0
+        assert run("--port", str(number), "call", "--json", "plexus.hash", cwd=here).returncode == 0
 
 
 def test_the_probe_expects_the_name_that_the_server_reports() -> None:

@@ -145,7 +145,7 @@ def test_a_conversation_streams_is_rendered_and_continues(flags: list[str], tmp_
         screen.see(r"\x1b\[90mabout ")
         screen.see("You said: about it")
         assert screen.leave() == 0
-    exported = run(*flags, "call", "chat.history", "tea", cwd=tmp_path)
+    exported = run(*flags, "call", "--json", "chat.history", "tea", cwd=tmp_path)
     kinds = [each["kind"] for each in lines(exported.stdout)[-1]["result"]["messages"]]
     assert kinds == ["user", "assistant", "user", "thinking", "assistant"]
 

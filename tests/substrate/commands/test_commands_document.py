@@ -19,13 +19,94 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "commands.md"
 HEAD = """\
 # Commands
 
-`substrate` without a command starts a server. `substrate COMMAND --help` explains a command. Flags before the command are settings (see `substrate config`): `substrate --port 4445 runs`.
+```sh
+substrate help            # all commands, by what they are for
+substrate help runs pin   # one command; the same as `substrate runs pin --help`
+```
 
-- If a server runs on the configured port, commands use it; otherwise they work in their own process. `--local` never uses a server, `--url` selects one. `runs`, `show`, `replay`, `watch`, `attach`, `cancel` and `respond` see the runs of all processes of the project either way ([history.md](history.md)).
-- On a terminal the output is readable text. Piped, or with `--json`, it is one JSON object per line.
-- `--only PATTERNS` and `--without PATTERNS` choose what is offered, `--mcp-tools standard|all|PATTERNS` what MCP lists: `substrate --without bash,chat list`. A pattern is a method, a namespace, or either with wildcards (`arbor.tree_*`); separate several with commas. See [operating.md](operating.md#choose-what-is-offered) and [mcp.md](mcp.md#choose-which-tools-a-host-lists).
-- A script that calls `serve()` has the same commands: `python tools.py call count.up 3`, with its own activations instead of the built-in ones.
-- Exit codes: 0 success, 1 failure, 2 invalid call, 130 interrupted by Ctrl-C.
+`substrate` without a command is `substrate serve`. The commands are at the [end of this page](#all-commands).
+
+## Call a method
+
+```sh
+substrate list                                          # your methods, and the built-in namespaces
+substrate list bash                                     # the methods of a namespace
+substrate schema bash.execute                           # its parameters and events
+substrate call bash.execute 'seq 3'                     # plain values fill the parameters in order
+substrate call bash.execute --command ls --timeout-s 5  # or set them by name
+```
+
+You see the output while the method runs. Ctrl-C stops the run. A question of the run is a prompt.
+
+## Use a method in a pipe
+
+```sh
+substrate call bash.execute 'seq 3' | wc -l
+echo hello | substrate call bash.execute cat
+substrate call --json bash.execute 'seq 3'
+```
+
+A pipe gets the plain text of the output, as the terminal does, without colours. Progress, log messages and errors go to stderr. With `--json`, every command that lists, reports or changes something prints one JSON value per line instead: `call` prints every event of the run with its fields.
+
+Text on stdin becomes the parameter `stdin` of a method that has an optional one, such as `bash.execute`. Any other parameter can also be read from stdin or from a file:
+
+```sh
+echo 'echo $((6 * 7))' > script.sh
+substrate call bash.execute @script.sh                  # the text of a file
+echo ls | substrate call bash.execute --command -       # the text on stdin
+echo '{"command": "ls"}' | substrate call bash.execute --params -
+substrate call bash.execute cat --stdin @@home          # the text "@home"
+```
+
+A value from stdin or a file has at most 1 MiB (`limits.message_bytes`) and is UTF-8 text. A command waits until stdin ends: in a script that keeps stdin open, add `< /dev/null`.
+
+## Check how a call ended
+
+<!-- tested by: substrate/commands/test_commands_examples.py -->
+```sh
+substrate call bash.execute 'exit 3'                    # exits with 1
+substrate call --exit-code bash.execute 'exit 3'        # exits with 3
+substrate call bash.execute --timeout-s soon ls         # exits with 2
+```
+
+Every command exits with 0 for success, 1 for a failure, 2 for wrong parameters and 130 after Ctrl-C. With `--exit-code`, `call` and `attach` pass on the exit code of the command that the method has run.
+
+An unexpected exception of a plugin is shown with its text and its line to you; a client with another token gets a reference number for the server's log only, except from `substrate dev` on this machine.
+
+## Find and follow runs
+
+```sh
+substrate runs                        # active runs, and the latest that have ended
+substrate runs --since 2d --state failed --search pear
+substrate show last                   # what was called, by what client, and its output
+substrate runs --system               # also calls that only watch or control the server
+```
+
+The list shows the first digits of each number. Every command that takes a RUN accepts them (at least four), or `last` for the newest run. If two runs begin with the same digits, the error lists both.
+
+`runs`, `show`, `replay`, `watch`, `attach`, `cancel` and `respond` see the runs of all processes of the project, with a server or without ([history.md](history.md)). Calls that only watch or control the server are not recorded and are kept apart, so they never displace your runs.
+
+## Choose where a command runs
+
+```sh
+substrate call --local bash.execute ls                  # in this process, without a server
+substrate --port 4445 runs                              # the server on another port
+```
+
+If a server runs on the configured port, commands use it; otherwise they work in their own process. `--local` never uses a server, `--url` selects one. Flags before the command are settings: `substrate config` lists them, `substrate serve --help` explains them.
+
+A server loads plugins when it starts. If it lacks a method that your project has, `call` reports which server answered: add `--local`, or restart the server. `--activation FILE.py` and a script that calls `serve()` always use this process: `python tools.py call count.up 3`.
+
+## Choose what is offered
+
+```sh
+substrate --without bash,chat list
+substrate --only health,'arbor.tree_*' list
+```
+
+`--only PATTERNS` and `--without PATTERNS` choose what is offered, `--mcp-tools standard|all|PATTERNS` what MCP lists. A pattern is a method, a namespace, or either with wildcards; separate several with commas. See [operating.md](operating.md#choose-what-is-offered) and [mcp.md](mcp.md#choose-which-tools-a-host-lists).
+
+## All commands
 
 | Command | |
 |---|---|

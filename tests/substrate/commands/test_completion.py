@@ -39,7 +39,7 @@ def complete(words: str, project: Path) -> list[str]:
         ("substrate sch", ["schema"]),
         ("substrate call count", ["count.down", "count.up"]),
         ("substrate schema count.u", ["count.up"]),
-        ("substrate call count.up --t", ["--to", "--text"]),
+        ("substrate call count.up --t", ["--to"]),
         ("substrate call count.down --pa", ["--pace", "--params"]),
         ("substrate call count.down --pace q", ["quick"]),
         ("substrate call count.down --to", ["--to-zero"]),

@@ -18,7 +18,7 @@ from substrate.cli.commands.show import format_header
 
 
 def listed(project: Path, *options: str) -> list[dict[str, Any]]:
-    found = run("runs", *options, cwd=project)
+    found = run("runs", "--json", *options, cwd=project)
     assert found.returncode == 0, found.stderr
     return lines(found.stdout)
 
@@ -43,7 +43,7 @@ def test_recorded_runs_are_listed_without_a_server(project: Path) -> None:
         "succeeded",
     )
     assert failed["summary"] == "echo pear-tree; exit 3"
-    assert listed(project) == []
+    assert [entry["run"] for entry in listed(project)] == [failed["run"], succeeded["run"]]
 
 
 def test_recorded_runs_are_filtered(project: Path) -> None:
@@ -146,7 +146,9 @@ def test_runs_are_pinned_and_deleted(tmp_path: Path) -> None:
 
 
 def test_a_run_of_another_process_is_followed_and_stopped_without_a_server(tmp_path: Path) -> None:
-    with started("call", "--local", "bash.execute", "echo hi; sleep 100", cwd=tmp_path) as process:
+    with started(
+        "call", "--json", "--local", "bash.execute", "echo hi; sleep 100", cwd=tmp_path
+    ) as process:
         process.out.wait_for("hi")
         eventually(lambda: bool(listed(tmp_path)), "the run is listed")
         [entry] = listed(tmp_path)
@@ -155,7 +157,7 @@ def test_a_run_of_another_process_is_followed_and_stopped_without_a_server(tmp_p
         so_far = run("show", number, cwd=tmp_path)
         assert so_far.stdout.endswith("\n\nhi\n")
         assert f"`substrate attach {number}` follows it" in so_far.stderr
-        with started("attach", number, cwd=tmp_path) as follower:
+        with started("attach", number, "--json", cwd=tmp_path) as follower:
             follower.out.wait_for("hi")
             stopped = run("cancel", number, "--reason", "enough", cwd=tmp_path)
             assert stopped.stdout == f"Run {number} is being cancelled.\n"
@@ -198,7 +200,7 @@ def test_the_header_cannot_control_the_terminal() -> None:
 
 
 def test_the_runs_of_other_processes_are_watched_without_a_server(tmp_path: Path) -> None:
-    with started("watch", cwd=tmp_path) as watcher:
+    with started("watch", "--json", cwd=tmp_path) as watcher:
         # The watch has begun when it shows a run that is in progress.
         with started("call", "--local", "bash.execute", "sleep 100", cwd=tmp_path) as process:
             watcher.out.wait_for('"running"')

@@ -16,7 +16,7 @@ def test_a_plugin_file_in_the_project_is_listed(tmp_path: Path) -> None:
     assert "count 1.0.0: Counts, out loud." in listed.stdout
     described = [line.split(maxsplit=1) for line in listed.stdout.splitlines()]
     assert ["count.up", "Count from 1 up to TO."] in described
-    assert "bash.execute" in listed.stdout
+    assert "bash.execute" not in listed.stdout
     assert listed.stderr == ""
 
 
@@ -65,6 +65,24 @@ def test_the_json_form_is_one_method_a_line(tmp_path: Path) -> None:
     assert entries["plexus.hash"]["streaming"] is False
 
 
+def test_own_methods_come_first_and_built_in_namespaces_are_folded(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "zebra", COUNT.replace('"count"', '"zebra"'))
+    folded = run("list", cwd=tmp_path).stdout
+    assert folded.startswith("zebra 1.0.0: Counts, out loud.\n  zebra.up  Count from 1 up to TO.\n")
+    assert "bash         1 method   Run shell commands" in folded
+    assert "bash.execute" not in folded
+    bash = run("list", "bash", cwd=tmp_path).stdout
+    assert [line.split()[0] for line in bash.splitlines()] == ["bash", "bash.execute"]
+    whole = run("list", "--all", cwd=tmp_path).stdout
+    assert whole.index("zebra.up") < whole.index("approvals.pending") < whole.index("plexus.hash")
+    names = [entry["name"] for entry in lines(run("list", "--json", cwd=tmp_path).stdout)]
+    assert names[0] == "zebra.up"
+    assert len(names) > 50
+    wrong = run("list", "bsh", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "Unknown namespace 'bsh'. Did you mean bash?" in wrong.stderr
+
+
 def test_methods_inside_namespaces_inside_namespaces_are_listed(tmp_path: Path) -> None:
     source = '''
         from plexus import Activation, method
@@ -88,7 +106,7 @@ def test_methods_inside_namespaces_inside_namespaces_are_listed(tmp_path: Path) 
     add_plugin(tmp_path, "earth", source)
     entries = lines(run("list", "--json", cwd=tmp_path).stdout)
     assert ("earth.luna", "earth.luna.phase") in [(e["namespace"], e["name"]) for e in entries]
-    assert run("call", "earth.luna.phase", "--text", cwd=tmp_path).stdout == "full\n"
+    assert run("call", "earth.luna.phase", cwd=tmp_path).stdout == "full\n"
 
 
 def test_on_a_terminal_the_list_has_colours_and_whole_summaries(tmp_path: Path) -> None:
@@ -97,7 +115,7 @@ def test_on_a_terminal_the_list_has_colours_and_whole_summaries(tmp_path: Path) 
         code, text = screen.end()
     assert code == 0
     assert "\x1b[" in text
-    assert "count 1.0.0  Counts, out loud." in without_colours(text)
+    assert "count 1.0.0: Counts, out loud." in without_colours(text)
 
 
 def test_methods_missing_on_the_server_are_reported(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_an_unknown_host_is_rejected_with_the_known_ones(machine: Machine) -> No
         (["gemini", "--name", "my server"], "a name consists of letters, digits, '-' and '_'"),
         (["gemini", "--name=-x"], "a name consists of"),
         (["gemini", "--", "--activaton", "a:A"], "Did you mean '--activation'?"),
-        (["gemini", "--", "--port", "many"], "'many' is not a valid integer"),
+        (["gemini", "--", "--port", "many"], "'many' is not a whole number from 0 to 65535"),
         (["gemini", "now"], "unexpected extra argument (now)"),
     ],
 )
@@ -338,6 +338,23 @@ def test_a_dry_run_only_shows(machine: Machine) -> None:
         assert '+    "substrate": {' in shown.stdout
     assert machine.files() == {}
     assert list(machine.home.iterdir()) == []
+
+
+def test_as_json_only_the_outcome_is_printed(machine: Machine) -> None:
+    def outcome(*flags: str) -> tuple[bool, bool]:
+        done = machine.run("install", "gemini", "--json", *flags)
+        found = json.loads(done.stdout)
+        assert (found["name"], found["entry"]) == ("substrate", machine.entry())
+        assert found["file"].endswith(".gemini/settings.json")
+        return found["changed"], found["would_change"]
+
+    refused = machine.run("install", "gemini", "--json")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "Run it again with --yes." in refused.stderr
+    assert outcome("--dry-run") == (False, True)
+    assert machine.files() == {}
+    assert outcome("--yes") == (True, True)
+    assert outcome("--yes") == (False, False)
 
 
 def test_without_a_terminal_nothing_is_written_without_yes(machine: Machine) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 from command_line import environment, lines, run
 
-from substrate.build_hub import built_in_hub
+from substrate.build_hub import NAMESPACES, built_in_hub
 from substrate.cli.commands.new import RESERVED
 from substrate.settings import Settings
 
@@ -43,6 +45,12 @@ def test_a_package_is_written_and_every_file_is_listed(tmp_path: Path) -> None:
     assert "substrate dev" in made.stdout
 
 
+def test_as_json_a_package_is_one_line(tmp_path: Path) -> None:
+    [made] = lines(run("new", "weather", "--json", cwd=tmp_path).stdout)
+    assert set(made.pop("files")) == FILES
+    assert made == {"name": "weather", "folder": str(tmp_path / "weather"), "trusted": True}
+
+
 def test_its_tests_pass_before_it_is_installed(weather: Path) -> None:
     tested = subprocess.run(
         [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider"],
@@ -55,6 +63,25 @@ def test_its_tests_pass_before_it_is_installed(weather: Path) -> None:
     )
     assert tested.returncode == 0, tested.stdout
     assert "2 passed" in tested.stdout
+
+
+def test_what_its_tests_import_is_installed_by_the_command_that_is_printed(tmp_path: Path) -> None:
+    made = run("new", "weather", cwd=tmp_path)
+    project = tomllib.loads((tmp_path / "weather/pyproject.toml").read_text())["project"]
+    installed = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    names = {re.split(r"[><=]", each)[0] for each in installed}
+    tree = ast.parse((tmp_path / "weather/tests/test_weather.py").read_text())
+    imported = set()
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Import):
+            imported |= {name.name.partition(".")[0] for name in each.names}
+        elif isinstance(each, ast.ImportFrom):
+            imported.add((each.module or "").partition(".")[0])
+    provided = {"plexus": "plexus-substrate", "weather": project["name"]}
+    missing = {provided.get(each, each) for each in imported - sys.stdlib_module_names}
+    assert missing <= names | {"weather"}
+    steps = made.stdout.partition("Next, in weather:")[2]
+    assert steps.index("pip install -e '.[test]'") < steps.index("python -m pytest")
 
 
 def test_one_of_its_methods_streams_and_the_other_returns(weather: Path) -> None:
@@ -87,7 +114,7 @@ def test_its_code_follows_our_style(weather: Path) -> None:
 def test_its_readme_explains_installation_tests_and_mcp(weather: Path) -> None:
     readme = (weather / "README.md").read_text()
     for command in (
-        "pip install -e .",
+        "pip install -e '.[test]'",
         "python -m pytest",
         "claude mcp add weather -- substrate --stdio --mcp",
     ):
@@ -140,6 +167,7 @@ def test_it_is_found_by_its_entry_point_once_it_is_installed(weather: Path, tmp_
     elsewhere.mkdir()
     path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
     listed = run("list", "--local", "--json", cwd=elsewhere, PYTHONPATH=path)
+    assert listed.returncode == 0, listed.stderr
     assert "weather.count" in {each["name"] for each in lines(listed.stdout)}
 
 
@@ -206,9 +234,10 @@ def test_an_invalid_name_is_rejected_with_a_suggestion(
     assert written(tmp_path) == set()
 
 
-def test_every_built_in_namespace_is_reserved(tmp_path: Path) -> None:
+def test_exactly_the_built_in_namespaces_are_known_and_reserved(tmp_path: Path) -> None:
     hub = built_in_hub(Settings(database=str(tmp_path / "arbor.db")), tmp_path)
-    assert {path.partition(".")[0] for path, _ in hub.activations()} <= RESERVED
+    assert {path.partition(".")[0] for path, _ in hub.activations()} == NAMESPACES
+    assert NAMESPACES <= RESERVED
 
 
 def test_the_templates_are_part_of_the_wheel() -> None:

@@ -43,14 +43,14 @@ def test_a_run_of_another_process_is_listed_followed_and_stopped(server: Running
     with run_of_host(server, "bash.execute", command="echo early; sleep 3600") as (host, number):
         [listed] = [entry for entry in server.runs() if entry["run"] == number]
         assert listed["process"]["pid"] == host.process.pid
-        attach = [*server.flags, "attach", str(number), "--text"]
+        attach = [*server.flags, "attach", str(number)]
         with started(*attach, cwd=server.project) as follower:
             follower.out.wait_for("early\n")
             stopped = server.run("cancel", str(number), "--reason", "enough")
             assert stopped.returncode == 0, stopped.stderr
             assert follower.end() == 1
             assert "enough" in follower.err.rest()
-        whole = lines(server.run("attach", str(number)).stdout)
+        whole = lines(server.run("attach", str(number), "--json").stdout)
         assert [event["type"] for event in whole] == ["start", "stdout", "cancelled"]
 
 
@@ -79,7 +79,7 @@ def test_a_question_of_another_process_is_prompted(server: Running) -> None:
 
 def test_the_end_of_a_process_that_was_killed_is_shown(server: Running) -> None:
     with run_of_host(server, "bash.execute", command="echo early; sleep 3600") as (host, number):
-        attach = [*server.flags, "attach", str(number), "--text"]
+        attach = [*server.flags, "attach", str(number)]
         with started(*attach, cwd=server.project) as follower:
             follower.out.wait_for("early\n")
             host.process.kill()

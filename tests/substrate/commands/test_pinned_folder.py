@@ -15,7 +15,7 @@ import pytest
 from command_line import started
 from hostile_folders import Folder
 
-from activations.bash import protected_paths
+from activations.processes.sandbox import protected_paths
 from plexus.runtime.hub import Plexus
 from substrate import settings
 from substrate.build_hub import build_hub

@@ -24,17 +24,18 @@ def test_active_runs_are_listed_newest_first_and_ended_runs_on_request(
         server.called("bash.execute", "sleep 100") as (_, older),
         server.called("bash.execute", "sleep 100") as (_, newer),
     ):
-        listed = server.runs()
+        listed = server.runs()[:2]
         assert [entry["run"] for entry in listed] == [newer, older]
         assert {entry["state"] for entry in listed} == {"running"}
         assert server.run("cancel", str(newer)).returncode == 0
         assert newer in [entry["run"] for entry in server.runs("--state", "cancelled")]
-    everything = server.runs("--all")
+    everything = server.runs("--system")
     started = [entry["started_ms"] for entry in everything]
     assert started == sorted(started, reverse=True)
-    # The listing itself is a run, which is shown only with --all.
+    # The listing itself is a call of the server, which is shown only with --system.
     assert "plexus.runs" in {entry["method"] for entry in everything}
-    assert "plexus.runs" not in {entry["method"] for entry in server.runs("--state", "complete")}
+    for flags in ([], ["--all"], ["--state", "complete"]):
+        assert "plexus.runs" not in {entry["method"] for entry in server.runs(*flags)}
 
 
 def test_on_a_terminal_it_is_a_table_or_json_on_request(server: Running) -> None:
@@ -42,11 +43,17 @@ def test_on_a_terminal_it_is_a_table_or_json_on_request(server: Running) -> None
         with terminal(*server.flags, "runs", cwd=server.project) as screen:
             code, text = screen.end()
         assert code == 0
-        header, row = without_colours(text).splitlines()
-        assert header.split()[:4] == ["Run", "Method", "State", "Started"]
-        assert row.split()[:3] == [str(number), "bash.execute", "running"]
+        header, row, *_ = without_colours(text).splitlines()
+        assert header.split() == ["Run", "Method", "Arguments", "Outcome", "Started", "Took"]
+        short, *rest = row.split()
+        assert str(number).startswith(short)
+        assert len(short) >= 6
+        assert rest[:4] == ["bash.execute", "sleep", "100", "running"]
+        piped = server.run("runs").stdout
+        assert piped.splitlines()[1].split()[:5] == [short, *rest[:4]]
+        assert "\x1b" not in piped
         with terminal(*server.flags, "runs", "--json", cwd=server.project) as screen:
-            assert json.loads(screen.end()[1])["run"] == number
+            assert json.loads(screen.end()[1].splitlines()[0])["run"] == number
 
 
 def test_a_command_that_failed_is_listed_as_failed_with_its_exit_code(server: Running) -> None:
@@ -59,8 +66,21 @@ def test_a_command_that_failed_is_listed_as_failed_with_its_exit_code(server: Ru
     assert (listed[fine]["outcome"], listed[fine]["exit_code"]) == ("succeeded", 0)
     with terminal(*server.flags, "runs", "--all", cwd=server.project) as screen:
         rows = without_colours(screen.end()[1]).splitlines()
-    [row] = [row for row in rows if str(number) in row]
-    assert "failed (7)" in row
+    [row] = [row for row in rows if row[:6] == str(number)[:6]]
+    assert "sleep 1; exit 7  failed (exit 7)" in row
+
+
+def test_a_narrow_terminal_cuts_only_the_arguments(server: Running) -> None:
+    script = "sleep 1; echo a long command line with many words; exit 3"
+    with server.called("bash.execute", script) as (process, number):
+        assert process.end() == 1
+    with terminal(*server.flags, "runs", cwd=server.project, COLUMNS="80") as screen:
+        _, text = screen.end()
+    rows = without_colours(text).splitlines()
+    [row] = [row for row in rows if row[:6] == str(number)[:6]]
+    assert "  bash.execute  sleep 1; echo" in row
+    assert "…  failed (exit 3)  " in row
+    assert max(map(len, rows)) <= 80
 
 
 def test_an_empty_list_prints_a_message(server: Running) -> None:

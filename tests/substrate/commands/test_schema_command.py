@@ -9,11 +9,11 @@ import pytest
 from command_line import COUNT, add_plugin, run, server, terminal, without_colours
 
 
-def test_piped_it_is_the_json_schema(tmp_path: Path) -> None:
+def test_with_json_it_is_the_json_schema_on_one_line(tmp_path: Path) -> None:
     add_plugin(tmp_path, "count", COUNT)
 
     whole, namespace, method = (
-        json.loads(run("schema", *name, cwd=tmp_path).stdout)
+        json.loads(run("schema", "--json", *name, cwd=tmp_path).stdout)
         for name in ([], ["count"], ["count.up"])
     )
 
@@ -24,7 +24,10 @@ def test_piped_it_is_the_json_schema(tmp_path: Path) -> None:
 
 
 def test_the_legacy_name_with_underscores_is_accepted(tmp_path: Path) -> None:
-    assert json.loads(run("schema", "bash_execute", cwd=tmp_path).stdout)["name"] == "bash.execute"
+    assert (
+        json.loads(run("schema", "--json", "bash_execute", cwd=tmp_path).stdout)["name"]
+        == "bash.execute"
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,5 +64,5 @@ def test_a_server_describes_what_it_has(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     with server(tmp_path) as port:
-        described = run("--port", port, "schema", "count.up", cwd=elsewhere)
+        described = run("--port", port, "schema", "--json", "count.up", cwd=elsewhere)
     assert json.loads(described.stdout)["name"] == "count.up"

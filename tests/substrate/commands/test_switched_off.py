@@ -35,10 +35,10 @@ OFF = "the built-in bash, which it replaces, is switched off"
 
 def test_every_command_reports_that_the_built_in_is_switched_off(tmp_path: Path) -> None:
     add_plugin(tmp_path, "restricted", RESTRICTED)
-    listed = run("list", cwd=tmp_path)
+    listed = run("list", "--all", cwd=tmp_path)
     assert "bash.execute" not in listed.stdout
     assert OFF in listed.stderr
-    called = run("call", "bash.execute", "echo hi", cwd=tmp_path)
+    called = run("call", "--json", "bash.execute", "echo hi", cwd=tmp_path)
     assert called.returncode != 0
     assert "bash is switched off" in called.stderr
     examined = run("doctor", "--json", cwd=tmp_path)
@@ -78,16 +78,16 @@ def test_a_built_in_stays_off_while_its_trusted_replacement_is_skipped(
     plugin = folder / "restricted.py"
     plugin.write_text(source)
     assert run("trust", cwd=tmp_path).returncode == 0
-    assert "bash." in run("list", cwd=tmp_path).stdout
+    assert "bash." in run("list", "--all", cwd=tmp_path).stdout
     if change == "changed":
         plugin.write_text(PLUGIN.format(namespace="other"))
     else:
         plugin.unlink()
         if change == "unreadable":
             os.mkfifo(plugin)
-    listed = run("list", cwd=tmp_path)
+    listed = run("list", "--all", cwd=tmp_path)
     assert "bash.execute" not in listed.stdout
-    called = run("call", "bash.execute", "echo hi", cwd=tmp_path)
+    called = run("call", "--json", "bash.execute", "echo hi", cwd=tmp_path)
     assert called.returncode != 0
     assert "bash is switched off" in called.stderr
 
@@ -100,4 +100,4 @@ def test_a_built_in_stays_on_while_a_plugin_that_replaces_nothing_is_skipped(
     plugin.write_text(PLUGIN.format(namespace="count"))
     assert run("trust", cwd=tmp_path).returncode == 0
     plugin.write_text(PLUGIN.format(namespace="bash"))
-    assert run("call", "bash.execute", "echo hi", cwd=tmp_path).returncode == 0
+    assert run("call", "--json", "bash.execute", "echo hi", cwd=tmp_path).returncode == 0

@@ -92,6 +92,12 @@ def test_rotate_replaces_the_token_everywhere(port: str, project: Path) -> None:
     assert status(port, old) == 401
     assert status(port, new) == 200
     assert run("--port", port, "call", "count.up", "1", cwd=project).returncode == 0
+    rotated = json.loads(run("--port", port, "token", "rotate", "--json", cwd=project).stdout)
+    assert rotated["token"] == printed(run("--port", port, "token", cwd=project)) != new
+    assert (str(rotated["port"]), rotated["link"].partition("#token=")[2]) == (
+        port,
+        rotated["token"],
+    )
 
 
 # --- additional tokens ---------------------------------------------------------------------------
@@ -115,9 +121,21 @@ def test_a_token_is_created_used_listed_and_revoked(port: str, project: Path) ->
     listed = run("token", "list", cwd=project).stdout
     assert "phone" in listed
     assert secret not in listed + json.dumps(described)
-    assert run("token", "revoke", "phone", cwd=project).returncode == 0
+    revoked = run("token", "revoke", "phone", cwd=project)
+    assert revoked.returncode == 0
+    assert revoked.stdout.startswith("Revoked the token phone of phone. Running servers close")
     assert status(port, secret) == 401
     assert run("token", "list", cwd=project).stdout == ""
+
+
+def test_an_unknown_scope_is_a_warning_with_the_known_ones(port: str, project: Path) -> None:
+    made = run("token", "create", "typo", "--scope", "cuont", "--json", cwd=project)
+    assert made.returncode == 0
+    assert status(port, json.loads(made.stdout)["token"]) == 200
+    assert "Warning: no method here has the scope cuont. Known scopes: " in made.stderr
+    assert {"bash,", "count,", "read."} & set(made.stderr.split()) >= {"bash,", "count,"}
+    revoked = json.loads(printed(run("token", "revoke", "typo", "--json", cwd=project)))
+    assert revoked == {"kind": "token", "name": "typo", "sessions_ended": []}
 
 
 def test_a_token_may_call_what_its_scopes_allow(port: str, project: Path) -> None:
@@ -235,6 +253,7 @@ def test_a_damaged_session_file_is_reported(project: Path, tmp_path: Path) -> No
     assert "sessions.json" in done.stderr
     assert "Traceback" not in done.stderr
     assert run("token", "revoke", "phone", cwd=project).returncode == 0
+    assert "phone" not in (tmp_path / "data" / "substrate" / "tokens.json").read_text()
 
 
 # --- commands with a server -----------------------------------------------------------------------

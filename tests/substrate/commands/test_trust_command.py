@@ -60,6 +60,16 @@ def test_always_covers_later_files_and_revoke_ends_it(folder: Folder) -> None:
     assert "is not trusted" in again.stderr
 
 
+def test_as_json_each_outcome_is_one_line(folder: Folder) -> None:
+    def outcome(*flags: str) -> object:
+        return json.loads(folder.run("trust", "--json", *flags).stdout)
+
+    known = {"folder": str(folder.path), "trusted": True}
+    assert outcome() == known | {"always": False, "files": ["activations.d/planted.py"]}
+    assert outcome("--always") == known | {"always": True}
+    assert outcome("--revoke") == known | {"trusted": False}
+
+
 def test_a_missing_folder_can_be_revoked(folder: Folder, tmp_path: Path) -> None:
     folder.run("trust")
     shutil.rmtree(folder.path)
@@ -78,7 +88,7 @@ def test_without_files_to_trust_nothing_is_stored(folder: Folder, tmp_path: Path
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--always", "--list"), ("--list", "--revoke"), ("--json",), ("--list", "."), ("no/folder",)],
+    [("--always", "--list"), ("--list", "--revoke"), ("--list", "."), ("no/folder",)],
     ids=" ".join,
 )
 def test_a_wrong_call_is_refused(arguments: tuple[str, ...], folder: Folder) -> None:

@@ -24,7 +24,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def test_all_runs_are_watched_as_they_start_ask_and_end(server: Running) -> None:
     with (
         server.called("asks.confirm", state="asking") as (_, asking),
-        started(*server.flags, "watch", cwd=server.project) as watcher,
+        started(*server.flags, "watch", "--json", cwd=server.project) as watcher,
     ):
         watcher.out.wait_for(rf'"run":{asking},"method":"asks.confirm","state":"asking"')
         server.ask("bash.execute", command="true")
@@ -47,8 +47,10 @@ def test_on_a_terminal_a_change_is_a_line_with_how_to_answer(server: Running) ->
         screen.screen.wait_for(rf"{number} +asking +asks.confirm")
         screen.screen.wait_for(r"respond`\)")
         assert server.run("respond", f"{number}.1", "--yes").returncode == 0
-        screen.screen.wait_for(rf"{number} +complete +asks.confirm")
+        screen.screen.wait_for(rf"{number} +succeeded +asks.confirm")
         assert process.end() == 0
+        server.ask("bash.execute", command="exit 3")
+        screen.screen.wait_for(r"failed \(exit 3\) +bash.execute")
         screen.type("\x03")
         assert screen.end()[0] == 130
 
