@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 # With the dependencies of tests, checks and benchmarks.
 COMPLETE := $(VENV)/.complete
 
-.PHONY: run test test-fast lowest check format manifest bench conformance node clean
+.PHONY: run test test-fast lowest check format manifest docs bench conformance node dist mcpb clean
 
 # Install, and serve on http://127.0.0.1:4444.
 run: $(INSTALLED)
@@ -42,6 +42,10 @@ format: $(COMPLETE)
 manifest: $(INSTALLED)
 	$(BIN)/python -m substrate.devtools.manifest
 
+# Build the documentation site in build/docs. A broken link or reference is an error.
+docs: $(COMPLETE)
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs . build/docs
+
 # Measure speed, as ratios to a bare loop in the same run.
 bench: $(COMPLETE)
 	$(BIN)/python -m bench
@@ -53,6 +57,17 @@ conformance: $(COMPLETE)
 # Install Node and the npm packages that some tests need, into .cache/node or SUBSTRATE_NODE_DIR.
 node: $(COMPLETE)
 	$(BIN)/python -m tests.conformance.node
+
+# Build the wheel and the sdist into dist, and check them.
+dist: $(COMPLETE)
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+	$(BIN)/twine check --strict dist/*
+
+# Build the MCP bundle for Claude Desktop into dist. Needs npm, for the official packer.
+mcpb: $(COMPLETE)
+	packer=$$($(BIN)/python -m tests.conformance.node packer) && \
+		$(BIN)/python packaging/mcpb/build_bundle.py --packer $$packer
 
 clean:
 	rm -rf $(VENV) .cache build dist artifacts

@@ -8,8 +8,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from plexus import Activation, Content, method
+from plexus.events import Event as TypedEvent
 
 __all__ = ("Bench", "Few", "Thousand")
+
+
+class Stdout(TypedEvent):
+    """A line, like those of `bash.execute`."""
+
+    data: str
 
 
 class Bench(Activation):
@@ -27,6 +34,16 @@ class Bench(Activation):
         """
         for i in range(1, to + 1):
             yield Content(text=f"{i} ")
+
+    @method(deadline_s=None)
+    async def lines(self, to: int) -> AsyncIterator[Stdout]:
+        """Write coloured lines.
+
+        Args:
+            to: The number of lines.
+        """
+        for i in range(1, to + 1):
+            yield Stdout(data=f"\x1b[3{i % 7 + 1}mline\x1b[0m {i}\n")
 
     @method(deadline_s=None)
     async def clock(self, times: int) -> AsyncIterator[Content]:

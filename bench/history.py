@@ -27,7 +27,7 @@ from substrate.run_store.run_history import RunHistory
 from substrate.run_store.schema import RUNS
 from substrate.run_store.search_index import Entry, SearchIndex
 
-__all__ = ("build", "pages")
+__all__ = ("COLUMNS", "RUNS_STORED", "STEP_MS", "build", "pages")
 
 RUNS_STORED = 100_000
 ITEMS = 100

@@ -51,11 +51,13 @@ __all__ = (
 OFF = {"SUBSTRATE_RECORD": "off"}
 IN_FLIGHT = 64
 END = TERMINAL + b"\n"
-#: After a round, so that its last items are written before the other side has its turn.
-PAUSE_S = 0.2
+#: After a round, so that its last runs are written before the other side has its turn.
+PAUSE_S = 0.6
 #: The store is opened after the first run has answered. Memory is read when it no longer changes.
 STABLE_S = 1.0
 POLL_S = 0.05
+#: After that, the background work of the store has begun and found nothing.
+BEGUN_S = 8.0
 SIDES = "recording on; limit: off"
 MOST = Target("ratio", 1.1)
 
@@ -272,7 +274,7 @@ def _idle_shares(servers: Sequence[Server], for_s: float) -> list[float]:
     for server in servers:
         if server.is_on_stdio:
             call_sequentially(server, count_request_line(1), END, 1)
-    time.sleep(2 * STABLE_S)  # the store is opened and the lease is written
+    time.sleep(BEGUN_S)
     before, started = [cpu_s(server.pid) for server in servers], time.monotonic()
     time.sleep(for_s)
     elapsed = time.monotonic() - started

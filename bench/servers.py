@@ -68,8 +68,12 @@ class Server:
     ) -> None:
         self._stderr = stderr
         self.is_on_stdio = "--stdio" in command
-        # Settings of the user must not change the measurement.
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("SUBSTRATE_")}
+        # Settings of the user must not change the measurement. Installed programs have bytecode.
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("SUBSTRATE_") and name != "PYTHONDONTWRITEBYTECODE"
+        }
         self._process = subprocess.Popen(
             command,
             cwd=ROOT,

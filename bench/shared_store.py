@@ -69,15 +69,19 @@ class Store(NamedTuple):
             yield servers
 
     def query(self, sql: str) -> tuple[Any, ...]:
-        """Return the first row of a query."""
+        """Return the first row of a query; zero before the first run has created the table."""
         if self.url is not None:
             import psycopg
 
             with psycopg.connect(self.url) as connection:
                 return connection.execute(sql.encode()).fetchone() or ()
         path = self.folder / "substrate" / "runs.db"
-        with closing(sqlite3.connect(path, timeout=TIMEOUT_S)) as connection:
-            return tuple(connection.execute(sql).fetchone())
+        try:
+            opened = sqlite3.connect(f"file:{path}?mode=ro", timeout=TIMEOUT_S, uri=True)
+            with closing(opened) as connection:
+                return tuple(connection.execute(sql).fetchone())
+        except sqlite3.OperationalError:
+            return (0,)
 
     @property
     def log_bytes(self) -> int:
@@ -149,9 +153,8 @@ def stop(effort: Effort) -> list[Figure]:
     with _stores() as stores:
         for store in stores:
             with store.processes(2) as (owner, other):
-                _stop_ms(
-                    store, owner, other
-                )  # warm-up: the first command starts the process supervisor
+                # To warm up: the first command starts the process supervisor.
+                _stop_ms(store, owner, other)
                 taken = [_stop_ms(store, owner, other) for _ in range(effort.stop_rounds)]
             name = f"recorded_stop {store.engine}"
             note = "plexus.cancel in another process until the processes of a command are gone"

@@ -40,7 +40,17 @@ PARTS = {
     "postgres": {"postgres_server", "several_servers"},
 }
 #: Folders with long tests: they load, break, fuzz or measure whole servers.
-LONG_FOLDERS = {"bench", "claude_code", "conformance", "examples", "faults", "fuzz", "load", "page"}
+LONG_FOLDERS = {
+    "bench",
+    "claude_code",
+    "conformance",
+    "distribution",
+    "examples",
+    "faults",
+    "fuzz",
+    "load",
+    "page",
+}
 #: Other test modules that take long because they start, kill or wait for processes.
 LONG_MODULES = {
     "test_access_lockfile",

@@ -19,9 +19,10 @@ PROGRAMS = {"activations.processes.supervisor"}
 #: Public names that only their own module uses. Any other name must be exported. The modules of
 #: the program are not checked for this, because they are not imported by authors.
 NOT_OFFERED = {
+    "activations.evaluate.worker.program": {"Worker"},
     "plexus.runtime.pump": {"Pace"},
     "plexus.rpc.event_encoder": {"EventEncoders"},
-    "activations.health": {"Probe", "Report", "Status"},
+    "activations.health": {"LoadReport", "Probe", "Report", "SkippedPlugin", "Status"},
     "native_rpc.client.http": {"HttpResponse"},
     "native_rpc.framing": {"EventStream", "Lines", "Messages"},
 }

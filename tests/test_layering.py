@@ -36,6 +36,7 @@ ARROWS: dict[str, set[str]] = {
 BETWEEN_ACTIVATIONS = {
     "bash": {"processes"},
     "chat": {"arbor", "processes"},
+    "evaluate": {"processes"},
 }
 #: Parts of a package that the rest of the package does not import.
 APART = ("plexus.storage",)
@@ -46,6 +47,7 @@ IMPORTERS = {"__import__", "exec_module", "import_module", "load_module", "run_m
 DYNAMIC = {
     "plexus.registry.lazy": "the only module that imports our own code by name",
     "plexus.registry.plugins": "plugins, named by the operator",
+    "activations.evaluate.worker.forms": "it changes how pyplot is loaded, in another process",
 }
 #: A string that `plexus.registry.lazy` imports.
 REFERENCE = re.compile(r"(?:plexus|activations|mcp_view|native_rpc|substrate)(?:\.\w+)*:\w+")
@@ -54,7 +56,7 @@ REFERENCE = re.compile(r"(?:plexus|activations|mcp_view|native_rpc|substrate)(?:
 KEPT_TO = {
     "orjson": ("plexus.rpc.wire", "plexus.rpc.event_encoder", "plexus.rpc.json_values"),
     "msgspec": ("plexus.event_class", "plexus.events", "plexus.rpc.event_encoder"),
-    "json": (),
+    "json": ("activations.evaluate.worker",),  # runs in any interpreter, without our packages
     "starlette": ("substrate",),
     "uvicorn": ("substrate",),
     "click": ("substrate",),
@@ -68,7 +70,7 @@ IO = {"anyio", "asyncio", "starlette", "uvicorn", "websockets", "socket", "time"
 #: Modules that may catch `Exception` or more: how often, and why.
 BROAD_EXCEPTS = {
     "plexus.storage.daemon_threads": (1, "the error is raised to the caller of the thread"),
-    "substrate.run_store.recorder": (1, "a defect in one flush must not end recording"),
+    "substrate.run_store.flush_writer": (1, "a defect in one flush must not end recording"),
     "plexus.runtime.pump": (4, "the boundary where an exception becomes a terminal"),
     "plexus.registry.plugins": (
         2,
@@ -82,6 +84,8 @@ BROAD_EXCEPTS = {
     ),
     "substrate.run_store.requests": (1, "a request of another process is answered in any case"),
     "substrate.server.embedded": (1, "the server that runs the application reports it"),
+    "plexus.errors": (1, "an author's exception may raise anything when it is shown as text"),
+    "plexus.caller_connection": (1, "a failed listener must not keep the end from the others"),
     "plexus.runtime.calls": (1, "an author's validator may raise anything"),
     "plexus.registry.parameters": (
         1,
@@ -93,7 +97,7 @@ BROAD_EXCEPTS = {
         "a plugin's class or type may raise anything when instantiated or described",
     ),
     "plexus.registry.lazy": (1, "an import or a constructor may raise anything at the first call"),
-    "plexus.runtime.runs": (1, "an observer of runs must not change how they end"),
+    "plexus.runtime.runs": (3, "a recorder or observer of runs must not change how they end"),
     "plexus.registry.catalogue": (1, "a plugin's list may fail; the lists of the others are shown"),
     "activations.health": (1, "the exception of a health check is its result"),
     "plexus.storage.postgres.writer": (1, "the exception of a job is raised to its caller"),
@@ -102,6 +106,12 @@ BROAD_EXCEPTS = {
         1,
         "the process is killed first, then the exception is re-raised",
     ),
+    "activations.evaluate.session": (1, "an evaluation is left in order, then it is raised again"),
+    "activations.evaluate.worker_process": (1, "the process is closed, then it is raised again"),
+    "activations.evaluate.worker.descriptions": (2, "a value may raise anything when it is shown"),
+    "activations.evaluate.worker.forms": (1, "a value may raise anything when it is shown"),
+    "activations.evaluate.worker.program": (2, "executes any code, and reports what it raises"),
+    "activations.evaluate.worker.text": (1, "an exception may raise anything when it is shown"),
     "activations.processes.process": (
         1,
         "descriptors are closed first, then the exception is re-raised",
@@ -431,11 +441,11 @@ PLANTED = {
         "another activation",
     ),
     "orjson": ("native_rpc/x.py", "import orjson", "which only ('plexus.rpc.wire'"),
-    "json": ("plexus/rpc/wire.py", "import json", "which no module may import"),
+    "json": ("plexus/rpc/wire.py", "import json", "which only ('activations.evaluate.worker',)"),
     "json within a function": (
         "substrate/x.py",
         "def f():\n    from json import dumps",
-        "which no module may import",
+        "which only ('activations.evaluate.worker',)",
     ),
     "click": ("plexus/x.py", "import click", "which only ('substrate'"),
     "starlette": ("activations/x.py", "from starlette.responses import Response", "which only"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from reference import REFERENCE, described, reference
+from reference import EVENTS, REFERENCE, described, event_reference, reference
 from test_layering import ARROWS, BETWEEN_ACTIVATIONS, ROOT
 
 ARCHITECTURE = (REFERENCE.parent / "architecture.md").read_text()
@@ -16,8 +16,15 @@ def test_the_reference_is_up_to_date(tmp_path: Path) -> None:
     assert REFERENCE.read_text() == wanted, "run `PYTHONPATH=. python tests/reference.py`"
 
 
+def test_the_fields_of_every_event_are_described() -> None:
+    wanted = event_reference()
+    assert EVENTS.read_text() == wanted, "run `PYTHONPATH=. python tests/reference.py`"
+    for name in ("Progress", "Log", "Image", "Audio", "Resource", "Detached", "Restarted"):
+        assert f"### {name}\n" in wanted
+
+
 def test_the_drawing_of_the_layers_is_that_of_the_imports() -> None:
-    drawing = re.search(r"```\n(.*?)```", ARCHITECTURE, re.DOTALL)
+    drawing = re.search(r"```text\n(.*?)```", ARCHITECTURE, re.DOTALL)
     assert drawing is not None
     drawn = {line.split()[0]: line for line in drawing[1].splitlines() if line.strip()}
     for package, arrows in ARROWS.items():
@@ -29,7 +36,7 @@ def test_the_drawing_of_the_layers_is_that_of_the_imports() -> None:
 
 def drawn_tree() -> dict[str, str]:
     """Return the folders of the drawn tree, with the description of each."""
-    drawing = re.search(r"## The tree\n\n```\n(.*?)```", ARCHITECTURE, re.DOTALL)
+    drawing = re.search(r"## The tree\n\n```text\n(.*?)```", ARCHITECTURE, re.DOTALL)
     assert drawing is not None
     found: dict[str, str] = {}
     above: list[str] = []
@@ -66,7 +73,7 @@ def test_every_module_that_the_architecture_names_is_there() -> None:
     named = set(re.findall(r"`([\w/]+\.py)`", ARCHITECTURE))
     files = [
         file.relative_to(ROOT).as_posix()
-        for folder in (*ARROWS, "tests")
+        for folder in (*ARROWS, "packaging", "tests")
         for file in (ROOT / folder).rglob("*.py")
     ]
     missing = [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)]

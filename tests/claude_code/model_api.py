@@ -27,11 +27,14 @@ class ModelApi:
         self.results: list[Any] = []
         #: How often it ended its turn without a result: the tool was not offered yet.
         self.idle_turns = 0
+        #: The text of the messages and the system prompt of the last request.
+        self.requested = ""
         #: The tools that the client offered.
         self.offered: dict[str, dict[str, Any]] = {}
 
     def reply(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the content block that answers this request."""
+        self.requested = json.dumps([request.get("system"), request["messages"]])
         self.offered |= {tool["name"]: tool for tool in request.get("tools") or ()}
         results = [
             block

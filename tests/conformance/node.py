@@ -3,7 +3,8 @@
 npm must be present; it installs everything once, into SUBSTRATE_NODE_DIR or, by default, into
 `.cache/node` in the repository.
 
-    python -m tests.conformance.node     installs everything, and prints the folders
+    python -m tests.conformance.node           installs everything, and prints the folders
+    python -m tests.conformance.node packer    prints the command of the packer of MCP bundles
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ __all__ = (
     "compiler",
     "installed",
     "node",
+    "packer",
     "script",
 )
 
@@ -47,14 +49,24 @@ PACKAGES = {
         "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
         "@modelcontextprotocol/client": "2.4.0",
         "@modelcontextprotocol/sdk": "1.32.2",
+        "@anthropic-ai/mcpb": "2.1.2",
     },
     STABLE: {"@modelcontextprotocol/conformance": "0.1.16"},
-    COMPILER: {"typescript": "7.0.2", "@types/node": "24.19.2"},
+    COMPILER: {
+        "typescript": "7.0.2",
+        "@types/node": "24.19.2",
+        # The libraries of the page, for their types and to compare the vendored files.
+        "preact": "11.2.0",
+        "@preact/signals": "2.11.4",
+        "@preact/signals-core": "1.14.5",
+        "htm": "3.1.1",
+    },
     CLAUDE_CODE: {"@anthropic-ai/claude-code": "2.1.197"},
 }
 #: Where the package `node` puts the program, and `typescript` its compiler.
 NODE = Path("node_modules", "node", "bin", "node")
 TSC = Path("node_modules", "typescript", "bin", "tsc")
+PACKER = Path("node_modules", "@anthropic-ai", "mcpb", "dist", "cli", "cli.js")
 #: Timeout of npm for one folder.
 INSTALL_S = 300.0
 
@@ -102,6 +114,11 @@ def compiler() -> tuple[Path, Path]:
 def claude_code() -> Path:
     """Return the Claude Code CLI. Raises NotInstalled."""
     return installed(CLAUDE_CODE) / "node_modules" / ".bin" / "claude"
+
+
+def packer() -> list[str]:
+    """Return the command of `mcpb`, the packer of MCP bundles. Raises NotInstalled."""
+    return [str(node()), str(installed(LATEST) / PACKER)]
 
 
 def script(name: str) -> Path:
@@ -155,7 +172,9 @@ def _says(path: Path, text: str) -> bool:
 
 if __name__ == "__main__":
     try:
-        for name in PACKAGES:
-            print(installed(name))  # noqa: T201
+        if sys.argv[1:] == ["packer"]:
+            print(*packer())  # noqa: T201
+        else:
+            print(*map(installed, PACKAGES), sep="\n")  # noqa: T201
     except NotInstalled as error:
         sys.exit(str(error))
