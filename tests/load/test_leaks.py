@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import pytest
 from load_clients import (
@@ -85,15 +86,16 @@ async def _socket(server: Server, *, politely: bool) -> None:
 
 async def settled(server: Server, wanted: dict[str, float] | None = None) -> dict[str, float]:
     """Return the statistics of the server once no call is in progress."""
-    async with asyncio.timeout(SETTLE_S):
-        while True:
-            held = await asyncio.to_thread(state, server)
-            as_before = wanted is None or all(
-                held[what] <= wanted[what] for what in ("tasks", "descriptors")
-            )
-            if held["runs"] == 1 and as_before:
-                return held
-            await asyncio.sleep(0.2)
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        held = await asyncio.to_thread(state, server)
+        as_before = wanted is None or all(
+            held[what] <= wanted[what] for what in ("tasks", "descriptors")
+        )
+        if held["runs"] == 1 and as_before:
+            return held
+        assert time.monotonic() < deadline, f"{held} instead of {wanted}"
+        await asyncio.sleep(0.2)
 
 
 async def test_calls_connections_and_cancellations_leak_nothing() -> None:

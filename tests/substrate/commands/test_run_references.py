@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator
 
 import pytest
@@ -52,22 +53,23 @@ def test_a_question_is_answered_by_its_run(server: Running) -> None:
 
 
 def test_an_ambiguous_number_lists_the_candidates(server: Running) -> None:
-    prefix = "4444"
-
     async def start_two() -> list[int]:
-        """Start runs until two begin with the same four digits."""
+        """Start runs until two of the latest begin with the same four digits.
+
+        Older ones are evicted, because the server retains few runs of health.check.
+        """
         running = find_running(int(server.port))
         assert running is not None
-        by_prefix: dict[str, list[int]] = {}
+        latest: deque[int] = deque(maxlen=40)
         async with connect(f"ws://127.0.0.1:{server.port}", token=running.token) as client:
-            for _ in range(1000):
+            for _ in range(5000):
                 async with client.call("health.check", {}) as call:
                     assert call.run is not None
-                    same = by_prefix.setdefault(str(call.run)[: len(prefix)], [])
-                    same.append(call.run)
-                    if len(same) == 2:
-                        return same
-        raise AssertionError("no two of 1000 random numbers share four digits")
+                    for run in latest:
+                        if str(run)[:4] == str(call.run)[:4]:
+                            return [run, call.run]
+                    latest.append(call.run)
+        raise AssertionError("of 5000 random numbers, no two that are close share four digits")
 
     first, second = asyncio.run(start_two())
     refused = server.run("show", str(first)[:4])
