@@ -13,7 +13,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from activations.tasks.model import Caller, Filter, Process, Task
 from activations.tasks.queries import claims, links, reads, tasks, transfer
-from activations.tasks.queries.rows import find
 from activations.tasks.queries.tasks import NewTask, Patch
 from activations.tasks.schema import TASKS
 from plexus.process_identity import host_id, start_time
@@ -133,15 +132,6 @@ class Store:
             )
             name = page[0]["id"] if page else None
         return None if name is None else await self.get(caller.principal, name)
-
-    async def link_run(self, caller: Caller, task: str, run: int) -> None:
-        """Refer from a claimed task to the run that works on it."""
-
-        def work(tx: Transaction) -> None:
-            row = find(tx, caller.principal, task)
-            links.add_ref(tx, caller.name, row, "run", f"run://{run}")
-
-        await self._engine.write(work)
 
     async def release_of(self, lease: str, ref: str, why: str) -> int:
         """Release the claims of a connection or a run of this process."""

@@ -7,7 +7,6 @@ from typing import Any, Literal
 from activations.tasks.methods.base import ALL_PROJECTS, StoreActivation, project_of
 from activations.tasks.model import (
     NORMAL,
-    Caller,
     Filter,
     FilterText,
     Kind,
@@ -15,10 +14,8 @@ from activations.tasks.model import (
     Listed,
     PageSize,
     Priority,
-    Task,
 )
 from activations.tasks.queries.tasks import NewTask, Patch
-from activations.tasks.store import Store
 from plexus import Context, method
 
 __all__ = ("WorkMethods",)
@@ -144,7 +141,7 @@ class WorkMethods(StoreActivation):
             counts = await store.counts(caller.principal, chosen.project)
             open_tasks = {name: counts[name] for name in ("pending", "in_progress")}
             return {"message": "No task is ready."} | open_tasks
-        return await _with_run(store, ctx, caller, task) if claim else task
+        return task
 
     @method(
         title="Change a task",
@@ -188,8 +185,7 @@ class WorkMethods(StoreActivation):
         store = await self.store()
         patch = Patch(status, description, type, priority, labels, acceptance, met, note)
         self.follow_lease(ctx, caller)
-        task = await store.update(caller, task_id, patch, force=force)
-        return await _with_run(store, ctx, caller, task) if status == "in_progress" else task
+        return await store.update(caller, task_id, patch, force=force)
 
     @method(
         title="Close a task",
@@ -256,10 +252,3 @@ class WorkMethods(StoreActivation):
 
 def _read_project(project: str | None) -> str | None:
     return None if project == ALL_PROJECTS else project_of(project)
-
-
-async def _with_run(store: Store, ctx: Context, caller: Caller, task: Task) -> Task:
-    """Refer from a claimed task to the run that works on it."""
-    if caller.lease == "run":
-        await store.link_run(caller, task["id"], ctx.outer_run_id)
-    return task

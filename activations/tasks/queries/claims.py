@@ -7,12 +7,14 @@ one of several callers gets it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
 from activations.tasks.model import LOST_LIMIT, Caller, Process
+from activations.tasks.queries.links import add_ref
 from activations.tasks.queries.rows import COLUMNS, TaskRow, database_ms, record
-from plexus.errors import Busy, Failed
+from plexus.errors import Busy, Failed, TooBig
 from plexus.process_identity import is_running
 from plexus.storage import Transaction
 
@@ -72,6 +74,7 @@ def claim(
         raise refusal(tx, row)
     details = {"from": row.holder} if row.holder is not None else None
     record(tx, now, row.n, "claimed", caller.name, details)
+    _refer_to_run(tx, caller, claimed)
     return claimed
 
 
@@ -91,7 +94,16 @@ def claim_next(
     if found is None:
         return None
     record(tx, now, found[0], "claimed", caller.name)
-    return TaskRow(*found)
+    row = TaskRow(*found)
+    _refer_to_run(tx, caller, row)
+    return row
+
+
+def _refer_to_run(tx: Transaction, caller: Caller, row: TaskRow) -> None:
+    """Refer from a claimed task to the run that holds it, unless it has too many references."""
+    if caller.lease == "run":
+        with contextlib.suppress(TooBig):
+            add_ref(tx, caller.name, row, "run", f"run://{caller.ref}")
 
 
 def _claimed(

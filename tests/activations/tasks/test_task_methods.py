@@ -12,10 +12,11 @@ import pytest
 from hub_calls import OTHER, WAIT_S, follow, settled, until
 from task_hub import Board, boarding
 
+from activations.tasks.model import REFS
 from plexus import Activation, Context, Denied, InvalidParams, Principal, method
 from plexus.caller_connection import CallerConnection
 from plexus.caller_environment import CallerEnvironment
-from plexus.events import Cancelled, ErrorEvent
+from plexus.events import Cancelled, ErrorEvent, Result
 from plexus.rpc import wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -103,6 +104,20 @@ async def test_a_claim_inside_a_run_ends_with_the_outer_run_and_links_it(
     agent.go.set()
     await settled(again)
     await becomes(board, name, "pending")
+
+
+async def test_a_task_with_too_many_references_is_claimed_all_the_same(
+    board: Board, agent: Agent
+) -> None:
+    name = await board.add("a")
+    for number in range(REFS):
+        await board.value("link_tasks", task_id=name, kind="run", target=f"run://{number + 1}")
+    run = board.hub.call("agent.work").run
+    await becomes(board, name, "in_progress")
+    found = await board.value("get", task_id=name)
+    assert len(found["refs"]) == REFS
+    agent.go.set()
+    assert isinstance(await settled(run), Result)
 
 
 async def test_the_end_of_other_runs_and_a_closed_task_release_nothing(
