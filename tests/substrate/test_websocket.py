@@ -183,3 +183,23 @@ def test_a_text_that_is_not_utf8_is_noticed_in_the_last_of_several_frames(server
         peer.send(bytes(first))
         peer.send(bytes(last))
         assert peer.read_to_end()[2:4] == (1007).to_bytes(2)
+
+
+def test_frames_of_every_length_arrive_whole_and_in_order(server: Server) -> None:
+    # Around the limits between the three forms of a frame's length.
+    sizes = [*range(140), *range(65_200, 65_540, 20)]
+    with connect(server.ws) as peer:
+        for first in range(0, len(sizes), 16):
+            sent = sizes[first : first + 16]
+            for size in sent:
+                send_request(peer, "demo.echo", ["x" * size], size)
+            requests: dict[int, int] = {}
+            received: dict[int, str] = {}
+            while len(received) < len(sent):
+                message = receive(peer)
+                if "id" in message:
+                    requests[message["result"]] = message["id"]
+                else:
+                    params = message["params"]
+                    received[requests[params["subscription"]]] = params["result"]["result"]
+            assert received == {size: "x" * size for size in sent}
