@@ -27,7 +27,9 @@ from plexus.values import PLAIN, converter_for, result_of
 
 __all__ = ("Pump",)
 
-#: How long a generator that never suspends may block the event loop.
+#: How long a generator that never suspends may block the event loop, at first and at most. The
+#: first slice is short, so that the first event is sent at once; each further one is twice as long.
+FIRST_SLICE_S = 0.00005
 SLICE_S = 0.001
 #: How long one task continues with short runs before it yields to others.
 TURN_S = 0.005
@@ -144,11 +146,12 @@ class Pace:
     reader waits for the next event there is one for each, so its time is exact.
     """
 
-    __slots__ = ("_log", "_slice_end", "_stride")
+    __slots__ = ("_log", "_slice_end", "_slice_s", "_stride")
 
     def __init__(self, log: RunLog) -> None:
         self._log = log
-        self._slice_end = time.monotonic() + SLICE_S
+        self._slice_s = FIRST_SLICE_S
+        self._slice_end = time.monotonic() + FIRST_SLICE_S
         self._stride = FIRST_CHECK_EVENTS
 
     def check(self) -> int:
@@ -171,7 +174,8 @@ class Pace:
         await self._log.wait_for_capacity()
         if time.monotonic() > self._slice_end:
             await asyncio.sleep(0)
-        self._slice_end = time.monotonic() + SLICE_S
+        self._slice_s = min(self._slice_s * 2, SLICE_S)
+        self._slice_end = time.monotonic() + self._slice_s
 
 
 async def _iterator(run: LocalRun, made: Any) -> AsyncIterator[Event]:

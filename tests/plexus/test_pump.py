@@ -6,8 +6,10 @@ import asyncio
 import functools
 import logging
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from hub_calls import call, end_of, follow, happened, ignore, quiet, read, settl
 from plexus import Activation, Complete, Content, Context, Event, Failed, InvalidParams, Log, method
 from plexus.events import Cancelled, ErrorEvent, Result
 from plexus.limits import Limits
+from plexus.runtime import pump
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -400,6 +403,41 @@ async def test_a_generator_that_never_waits_leaves_the_others_their_turn(open_hu
     assert flood.run.terminal is None
     odd.release.set()
     assert await settled(flood.run) == Complete()
+
+
+async def test_the_slices_of_a_fast_stream_start_short_and_double(
+    open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1.0
+    clock = SimpleNamespace(monotonic=lambda: now, time=time.time)
+    monkeypatch.setattr(pump, "time", clock)
+    produced = 0
+
+    class Fast(Activation):
+        """A method that takes 5 microseconds for each event."""
+
+        namespace = "fast"
+        version = "1.0.0"
+
+        @method(listed=False)
+        async def stream(self) -> AsyncIterator[Content]:
+            """Yield without ever waiting."""
+            nonlocal now, produced
+            for number in range(3000):
+                now += 5e-6
+                produced += 1
+                yield Content(text=str(number))
+
+    run = open_hub(Fast()).call("fast.stream").run
+    slices = []
+    while run.terminal is None:
+        before = produced
+        await asyncio.sleep(0)
+        slices.append(produced - before)
+    turns = [events for events in slices if events]
+    assert turns[0] < 64, "the first events are sent at once"
+    assert turns[1] < turns[3] < turns[5], "later slices are longer, which costs less"
+    assert max(turns) < 400, "no slice is longer than its limit"
 
 
 async def test_a_generator_that_never_waits_can_be_cancelled(open_hub: OpenHub) -> None:
