@@ -29,6 +29,15 @@ from bench import (
     shared_store,
     tool_styles,
 )
+from bench.commits import (
+    MIN_ROUNDS,
+    BenchFailed,
+    Row,
+    checked_out,
+    compare_trees,
+    render_rows,
+    verdict,
+)
 from bench.mcp import contenders, http_calls, requests
 from bench.mcp import streams as mcp_streams
 from bench.measure import FULL, QUICK, Effort, Figure
@@ -126,10 +135,34 @@ def _known(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     default=ROOT / "artifacts" / "bench.json",
     help="File for the result.  [default: artifacts/bench.json]",
 )
+@click.option(
+    "--compare",
+    "base",
+    metavar="COMMIT",
+    help="Run this commit and the working tree in turn, and report the rows that moved.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(MIN_ROUNDS),
+    default=6,
+    show_default=True,
+    help="Rounds of --compare.",
+)
 @click.argument("names", nargs=-1, callback=_known, metavar="[NAME]...")
-def main(*, quick: bool, only: tuple[str, ...], file: Path, names: tuple[str, ...]) -> None:
+def main(
+    *,
+    quick: bool,
+    only: tuple[str, ...],
+    file: Path,
+    base: str | None,
+    rounds: int,
+    names: tuple[str, ...],
+) -> None:
     """Measure the installed program, as ratios to a bare loop that does the same I/O."""
     chosen = [name for name in MEASURES if name.startswith((*only, *names))] or list(MEASURES)
+    if base is not None:
+        _compare(base, chosen, rounds, quick=quick)
+        return
     command = _command(quick, chosen)
     where = describe_environment()
     figures: list[Figure] = []
@@ -156,6 +189,23 @@ def main(*, quick: bool, only: tuple[str, ...], file: Path, names: tuple[str, ..
     click.echo(_summary(where))
     click.echo()
     click.echo(render(figures))
+
+
+def _compare(base: str, chosen: list[str], rounds: int, *, quick: bool) -> None:
+    """Compare a commit with the working tree. Exits with 1 if a row became slower."""
+    rows: list[Row] = []
+    before = load()
+    try:
+        with checked_out(base) as tree:
+            for row in compare_trees(tree, ROOT, chosen, rounds, quick=quick):
+                rows.append(row)
+                click.echo(f"{row.name}: {verdict(row)}", err=True)
+    except BenchFailed as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{rounds} rounds of each, load {before} before and {load()} after")
+    click.echo(render_rows(rows))
+    if any(verdict(row) == "slower" for row in rows):
+        raise SystemExit(1)
 
 
 def _command(quick: bool, chosen: list[str]) -> str:
