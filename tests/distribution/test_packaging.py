@@ -135,6 +135,16 @@ def test_systemd_accepts_the_units(manager: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_system_unit_is_hardened() -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is missing: `apt-get install systemd`")
+    unit = PACKAGING / "systemd" / UNITS["--system"]
+    # Tenths of the exposure level. Releases of systemd weigh options slightly differently.
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=38", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.parametrize("unit", UNITS.values())
 def test_a_service_stops_after_its_calls_and_with_all_of_its_processes(unit: str) -> None:
     text = (PACKAGING / "systemd" / unit).read_text()
