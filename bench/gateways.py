@@ -4,7 +4,7 @@ Each gateway serves the same upstream, `gateway_upstream.py`, and the client of 
 talks to the gateway: does progress arrive while the tool runs, does a cancelled call stop the
 function, what happens to a question, and what does a second client see? The first row is the
 upstream without a gateway. FastMCP is taken from this environment; the others are installed into
-a temporary folder with pip and npm, and one that cannot be installed says so.
+a temporary folder with pip and npm; one that cannot be installed is reported with the reason.
 """
 
 from __future__ import annotations

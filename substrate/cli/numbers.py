@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import click
@@ -18,6 +19,10 @@ def number_range(least: float | None, most: float | None, *, above: bool = False
     return f"from {least:.15g} to {most:.15g}"
 
 
+def _in_help(words: str) -> str:
+    return words.removeprefix("from ").removeprefix("of ")
+
+
 class WholeNumber(click.IntRange):
     """A whole number within a range."""
 
@@ -32,7 +37,7 @@ class WholeNumber(click.IntRange):
             self.fail(f"{value!r} is not {wanted}.", param, ctx)
 
     def _describe_range(self) -> str:
-        return number_range(self.min, self.max).removeprefix("from ")
+        return _in_help(number_range(self.min, self.max))
 
 
 class Number(click.FloatRange):
@@ -45,10 +50,13 @@ class Number(click.FloatRange):
     ) -> float:
         """Return the number. Raises BadParameter with the allowed range."""
         try:
-            return float(super().convert(value, param, ctx))
+            number = float(super().convert(value, param, ctx))
         except click.BadParameter:
+            number = math.nan
+        if math.isnan(number):  # is not below any bound
             wanted = f"a number {number_range(self.min, self.max, above=self.min_open)}".rstrip()
             self.fail(f"{value!r} is not {wanted}.", param, ctx)
+        return number
 
     def _describe_range(self) -> str:
-        return number_range(self.min, self.max, above=self.min_open).removeprefix("from ")
+        return _in_help(number_range(self.min, self.max, above=self.min_open))

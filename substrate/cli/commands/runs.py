@@ -425,8 +425,8 @@ def follow(
 def watch(ctx: click.Context, *, run: str | None, as_json: bool, url: str | None) -> None:
     """Show every run that starts, asks or ends; with RUN, follow that run from its start.
 
-    Each change is a line of text; with --json it is the run as a line of JSON. Ctrl-C leaves
-    without stopping a run.
+    Each change is a line of text. With --json it is the run as a line of JSON; with RUN, each event
+    of the run. Ctrl-C stops watching; the runs continue.
     """
     target = choose_runs_target(ctx, url)
     if run is not None:

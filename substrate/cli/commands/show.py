@@ -112,7 +112,7 @@ def show(ctx: click.Context, *, run: str, as_json: bool, url: str | None) -> Non
             type=Number(0, min_open=True),
             default=1.0,
             metavar="FACTOR",
-            help="How many times as fast.  [default: 1]",
+            help="Speed; 10 is ten times as fast.  [default: 1]",
         ),
         json_option(),
         server_option(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +12,10 @@ from activations.tasks.model import KINDS, PAGE_ITEMS
 from activations.tasks.project import current_project
 from activations.tasks.render import markdown, state_of, task_line
 from plexus.errors import PlexusError
+from substrate.cli.numbers import WholeNumber
 from substrate.cli.target.protocol import Target, call_method, text_of
 from substrate.cli.target.selection import Choice, choose_target, target_options
-from substrate.cli.terminal.tables import new_table, print_json_line
+from substrate.cli.terminal.tables import new_console, new_table, print_json_line
 
 __all__ = ("tasks",)
 
@@ -39,8 +39,12 @@ ADVICE: Final = {
 project_option = click.Option(
     ["--project"], metavar="FOLDER", help="Use the tasks of this project instead of this folder's."
 )
-all_option = click.Option(["--all-projects"], is_flag=True, help="Show the tasks of all projects.")
-json_option = click.Option(["--json", "as_json"], is_flag=True, help="Print lines of JSON.")
+all_option = click.Option(
+    ["--all-projects"], is_flag=True, help="Include the tasks of all projects."
+)
+json_option = click.Option(
+    ["--json", "as_json"], is_flag=True, help="Print each task as a line of JSON."
+)
 force_option = click.Option(["-f", "--force"], is_flag=True, help="Take the task from its holder.")
 
 
@@ -80,16 +84,12 @@ def _project(params: dict[str, Any]) -> str:
     return current_project() if chosen is None else str(Path(chosen).resolve())
 
 
-def _wants_json(params: dict[str, Any]) -> bool:
-    return bool(params.pop("as_json")) or not sys.stdout.isatty()
-
-
 _LIST_OPTIONS: Final = (
     click.Option(["--label"], metavar="LABEL", help="Only tasks with this label."),
     click.Option(["--text"], metavar="TEXT", help="Only tasks whose description contains this."),
     click.Option(
         ["--limit"],
-        type=click.IntRange(1, PAGE_ITEMS),
+        type=WholeNumber(1, PAGE_ITEMS),
         default=50,
         show_default=True,
         help="Maximum number of tasks.",
@@ -125,7 +125,7 @@ def ready(ctx: click.Context, /, **params: Any) -> None:
 
 
 def _print_list(ctx: click.Context, params: dict[str, Any]) -> None:
-    target, as_json = _target(ctx, params), _wants_json(params)
+    target, as_json = _target(ctx, params), params.pop("as_json")
     given = {name: value for name, value in params.items() if value is not None}
     given["project"] = _project(given)
     found = call_method(target, "tasks.list_tasks", given)
@@ -140,7 +140,6 @@ def _print_list(ctx: click.Context, params: dict[str, Any]) -> None:
 
 
 def _print_table(found: list[dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     if not found:
@@ -163,16 +162,18 @@ def _print_table(found: list[dict[str, Any]]) -> None:
             Text(" ".join(words)),
             Text(task.get("holder", "")),
         )
-    Console().print(table)
+    new_console().print(table)
 
 
 @_command(
     "add",
     "Add a task.",
     click.Argument(["description"]),
-    click.Option(["-t", "--type"], type=click.Choice(KINDS), help="Kind of work."),
+    click.Option(["-t", "--type"], type=click.Choice(KINDS), help="Kind of work.  [default: task]"),
     click.Option(
-        ["-p", "--priority"], type=click.IntRange(0, 4), help="0 (urgent) to 4; normal is 2."
+        ["-p", "--priority"],
+        type=WholeNumber(0, 4),
+        help="Priority; 0 is urgent.  [default: 2]",
     ),
     click.Option(["-l", "--label", "labels"], multiple=True, metavar="LABEL", help="Add a label."),
     click.Option(
@@ -187,7 +188,7 @@ def _print_table(found: list[dict[str, Any]]) -> None:
 @click.pass_context
 def add(ctx: click.Context, /, **params: Any) -> None:
     """Add a task with this DESCRIPTION, and print its id."""
-    target, as_json = _target(ctx, params), _wants_json(params)
+    target, as_json = _target(ctx, params), params.pop("as_json")
     given = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in params.items()
@@ -201,14 +202,12 @@ def add(ctx: click.Context, /, **params: Any) -> None:
 @click.pass_context
 def show(ctx: click.Context, /, *, task_id: str, **params: Any) -> None:
     """Show TASK with its links, runs, notes and history."""
-    target, as_json = _target(ctx, params), _wants_json(params)
+    target, as_json = _target(ctx, params), params.pop("as_json")
     task = call_method(target, "tasks.get", {"task_id": task_id})
     if as_json:
         print_json_line(task)
         return
-    from rich.console import Console
-
-    console = Console(highlight=False)
+    console = new_console()
     console.print(f"[bold]{task['id']}[/bold] {state_of(task)}, project {task['project']}")
     console.print(markdown(task), markup=False, end="")
     page = call_method(target, "tasks.history", {"task_id": task_id, "limit": PAGE_ITEMS})
@@ -231,7 +230,7 @@ def claim(ctx: click.Context, /, *, task_id: str | None, force: bool, **params: 
 
     You keep it until you close it, or it is taken with --force.
     """
-    target, as_json = _target(ctx, params), _wants_json(params)
+    target, as_json = _target(ctx, params), params.pop("as_json")
     if task_id is None:
         task = call_method(target, "tasks.next_task", {"project": _project(params)})
         if "id" not in task:
@@ -262,7 +261,7 @@ def close(
     **params: Any,
 ) -> None:
     """Close TASK, and print which tasks are no longer blocked."""
-    target, as_json = _target(ctx, params), _wants_json(params)
+    target, as_json = _target(ctx, params), params.pop("as_json")
     given = {"task_id": task_id, "outcome": "cancelled" if cancel else "done", "force": force}
     if reason is not None:
         given["reason"] = reason
@@ -306,7 +305,7 @@ def import_tasks(ctx: click.Context, /, *, file: Any, **params: Any) -> None:
 
     Tasks that exist are not changed.
     """
-    target, as_json = _target(ctx, params), _wants_json(params)
+    target, as_json = _target(ctx, params), params.pop("as_json")
     try:
         text = file.read().decode()
     except UnicodeDecodeError as error:

@@ -122,6 +122,7 @@ def call_method(
         return target.run(result_of(target, method, params))
     except PlexusError as error:
         next_step = (advice or {}).get(error.code, "")
-        message = error.message.rstrip(".")
+        # Texts that models know begin with it, and the command line writes it in front of all.
+        message = error.message.removeprefix("error: ").rstrip(".")
         text = f"{message}. {next_step}" if next_step else f"{message} ({error.code})"
         raise click.ClickException(text) from error

@@ -1,8 +1,8 @@
 """Selection of the target of a command: a running server, or a hub in this process.
 
 If a server answers on the configured port, commands use it, because other clients watch its runs.
-Flags that only apply to a local hub (`--local`, `--activation`, `--bash-sandbox`, `--database`)
-select this process.
+Flags that only apply to a local hub (`--local`, `--activation`, `--only`, `--without`,
+`--bash-sandbox`, `--database`) select this process.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ __all__ = (
 #: Root flags that configure a hub. A server has its own settings and would ignore them.
 HUB_FLAGS = {
     "activation": "--activation",
+    "only": "--only",
+    "without": "--without",
     "bash_sandbox": "--bash-sandbox",
     "database": "--database",
 }

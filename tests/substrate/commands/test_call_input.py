@@ -115,6 +115,7 @@ def test_values_come_from_stdin_and_files(project: Path) -> None:
         ("substrate call shout.text a --times x", "'x' is not a whole number"),
         ("substrate runs --limit 5000", "'5000' is not a whole number from 1 to 1000"),
         ("substrate --port many runs", "'many' is not a whole number from 0 to 65535"),
+        ("substrate --eof-grace nan --stdio", "'nan' is not a number of at least 0"),
         ("substrate replay last --speed 0", "'0' is not a number above 0"),
     ],
 )

@@ -85,6 +85,16 @@ def test_flags_that_configure_a_hub_run_the_call_in_this_process(port: str, here
     assert "--activation runs in this process and --url selects a server" in both.stderr
 
 
+def test_methods_switched_off_by_a_flag_are_off_while_a_server_runs(port: str, here: Path) -> None:
+    for flags in (["--without", "bash"], ["--only", "health"]):
+        listed = run("--port", port, *flags, "list", "--all", "--json", cwd=here)
+        assert "health.check" in listed.stdout
+        assert "bash.execute" not in listed.stdout
+        called = run("--port", port, *flags, "call", "bash.execute", "echo hi", cwd=here)
+        assert called.returncode != 0
+        assert "switched off" in called.stderr
+
+
 def test_errors_of_the_server_are_shown_like_local_errors(port: str, here: Path) -> None:
     called = run(
         "--port", port, "call", "--json", "count.up", "--params", '{"to": "x", "a": 1}', cwd=here

@@ -95,7 +95,7 @@ substrate --port 4445 runs                              # the server on another 
 
 If a server runs on the configured port, commands use it; otherwise they work in their own process. `--local` never uses a server, `--url` selects one. Flags before the command are settings: `substrate config` lists them, `substrate serve --help` explains them.
 
-A server loads plugins when it starts. If it lacks a method that your project has, `call` reports which server answered: add `--local`, or restart the server. `--activation FILE.py` and a script that calls `serve()` always use this process: `python tools.py call count.up 3`.
+A server loads plugins when it starts. If it lacks a method that your project has, `call` reports which server answered: add `--local`, or restart the server. `--activation`, `--only`, `--without`, `--bash-sandbox` and `--database` configure what a server has configured for itself, so a command with one of them uses its own process. So does a script that calls `serve()`: `python tools.py call count.up 3`.
 
 ## Choose what is offered
 

@@ -1,4 +1,4 @@
-"""`substrate tasks`: text on a terminal, lines of JSON in a pipe, with and without a server."""
+"""`substrate tasks`: text for people and lines of JSON for programs, with and without a server."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def project(tmp_path: Path) -> Path:
 
 def tasks(project: Path, *words: str, code: int = 0, stdin: str = "") -> list[Any]:
     """Run a command. Returns its lines of JSON, or its lines of text after a failure."""
-    done = run("--database", "tasks.db", "tasks", *words, cwd=project, stdin=stdin)
+    done = run("--database", "tasks.db", "tasks", *words, "--json", cwd=project, stdin=stdin)
     assert done.returncode == code, done.stderr
     if code:
         return done.stderr.splitlines()
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_a_task_goes_through_all_commands_in_a_pipe(project: Path, tmp_path: Path) -> None:
+def test_a_task_goes_through_all_commands_as_json(project: Path, tmp_path: Path) -> None:
     [first] = tasks(project, "add", "Fix parser bug", "-t", "bug", "-p", "0", "-l", "core")
     assert first["type"] == "bug"
     [second] = tasks(project, "add", "Release", "--blocked-by", first["id"], "-a", "It builds")
@@ -96,7 +96,33 @@ def test_a_broken_file_is_refused_with_its_line(
 
 def test_an_unknown_task_is_named(project: Path) -> None:
     [error] = tasks(project, "close", "task_xyz", code=1)
-    assert error == "Error: error: task not found: task_xyz (not_found)"
+    assert error == "Error: task not found: task_xyz (not_found)"
+
+
+def test_a_pipe_gets_the_text_of_a_terminal_uncut_and_without_colours(project: Path) -> None:
+    description = "Fix the parser of dates " * 6
+    [task] = tasks(project, "add", description.strip())
+    listed = run("--database", "tasks.db", "tasks", "list", cwd=project)
+    heading, row = listed.stdout.splitlines()
+    assert heading.split() == ["Task", "State", "P", "Type", "Description", "Holder"]
+    assert row.split() == [task["id"], "ready", "2", "task", *description.split()]
+    added = run("--database", "tasks.db", "tasks", "add", "More", cwd=project)
+    assert added.stdout.endswith(" ready P2 More\n")
+    shown = run("--database", "tasks.db", "tasks", "show", task["id"], cwd=project)
+    assert shown.stdout.startswith(f"{task['id']} ready, project ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("add", "x", "-p", "high"), "'high' is not a whole number from 0 to 4."),
+        (("list", "--limit", "0"), "'0' is not a whole number from 1 to 500."),
+    ],
+)
+def test_a_wrong_number_is_refused_with_the_allowed_range(
+    project: Path, words: tuple[str, ...], message: str
+) -> None:
+    assert tasks(project, *words, code=2)[-1].endswith(message)
 
 
 def test_a_terminal_shows_a_table(project: Path) -> None:
@@ -126,6 +152,6 @@ def test_commands_use_a_running_server_with_the_project_of_their_own_folder(
         made = run("--port", running, "tasks", "add", "Mine", cwd=project)
         assert made.returncode == 0, made.stderr
         for folder, found in ((project, "Mine"), (other, None)):
-            listed = run("--port", running, "tasks", "list", cwd=folder)
+            listed = run("--port", running, "tasks", "list", "--json", cwd=folder)
             lines = [json.loads(line)["description"] for line in listed.stdout.splitlines()]
             assert lines == ([found] if found else [])
