@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -13,7 +14,7 @@ import pytest
 from conformance.node import NotInstalled, compiler, installed, node
 from network import Server, serving
 
-from substrate.server.page.static_files import ASSETS
+from substrate.server.page.static_files import ASSETS, STYLES_FILE
 
 VENDOR = ASSETS / "vendor"
 SCRIPTS = sorted(path for path in ASSETS.rglob("*.js"))
@@ -107,21 +108,76 @@ def test_a_file_is_only_read(server: Server) -> None:
         assert json.loads(response.read()) == {"error": "Use GET."}
 
 
+def read(server: Server, path: str) -> bytes:
+    with server.request("GET", path, headers={"Accept": "text/html"}) as response:
+        assert response.status == 200
+        return response.read()
+
+
 def preloaded(server: Server) -> set[str]:
     """Return the names of all files that the HTML loads."""
-    with server.request("GET", "/", headers={"Accept": "text/html"}) as response:
-        page = response.read().decode()
+    page = read(server, "/").decode()
     return set(re.findall(r'(?:href|src)="/page/([\w./-]+)"', page))
 
 
 def test_the_first_view_preloads_what_it_imports_and_is_small(server: Server) -> None:
     named = preloaded(server)
-    for name in named:
+    assert STYLES_FILE in named
+    for name in named - {STYLES_FILE}:
         assert (ASSETS / name).is_file(), name
     assert {"views/runs.js", "core/connection.js", "vendor/preact.mjs"} <= named
     assert not any(name.startswith(("chat/", "trees/", "views/chat")) for name in named)
-    assert {f"styles/{path.name}" for path in STYLES} <= named
-    assert sum((ASSETS / name).stat().st_size for name in named) <= MAX_FIRST_BYTES
+    assert sum(len(read(server, f"/page/{name}")) for name in named) <= MAX_FIRST_BYTES
+
+
+def test_the_styles_are_one_file_in_the_order_of_their_links(server: Server) -> None:
+    linked = re.findall(r'href="/page/(styles/\w+\.css)"', (ASSETS / "index.html").read_text())
+    assert {ASSETS / name for name in linked} == set(STYLES)
+    parts = [(ASSETS / name).read_bytes() for name in linked]
+    assert read(server, f"/page/{STYLES_FILE}") == b"".join(parts)
+    assert read(server, "/").count(b"stylesheet") == 1
+
+
+def test_the_navigation_is_in_the_html_before_scripts_are_loaded(server: Server) -> None:
+    page = read(server, "/").decode()
+    titles = re.findall(r'<li><a href="#/(\w+)">(\w+)</a></li>', page)
+    text = (ASSETS / "core" / "views.js").read_text()
+    assert titles == re.findall(r'name: "(\w+)", title: "(\w+)"', text)
+    assert len(titles) > 5
+
+
+@pytest.mark.parametrize(
+    ("accepted", "is_compressed"),
+    [
+        ("gzip, deflate, br", True),
+        ("br;q=1.0, GZIP;q=0.5", True),
+        ("gzip", True),
+        ("", False),
+        ("br", False),
+        ("x-gzip2", False),
+        ("gzip;q=0", False),
+        ("gzip ; q=0.000, br", False),
+    ],
+)
+def test_files_are_compressed_for_clients_that_accept_it(
+    server: Server, accepted: str, is_compressed: bool
+) -> None:
+    content = (ASSETS / "vendor" / "preact.mjs").read_bytes()
+    headers = {"Accept-Encoding": accepted}
+    with server.request("GET", "/page/vendor/preact.mjs", headers=headers) as response:
+        body, tag = response.read(), str(response.headers["ETag"])
+        assert response.headers["Vary"] == "accept-encoding"
+        assert (response.headers["Content-Encoding"] == "gzip") == is_compressed
+        assert int(str(response.headers["Content-Length"])) == len(body)
+    assert (gzip.decompress(body) if is_compressed else body) == content
+    assert (len(body) < len(content) / 2) == is_compressed
+    headers["If-None-Match"] = tag
+    with server.request("GET", "/page/vendor/preact.mjs", headers=headers) as again:
+        assert (again.status, again.read()) == (304, b"")
+    # The file in the other encoding is another representation.
+    headers["Accept-Encoding"] = "br" if is_compressed else "gzip"
+    with server.request("GET", "/page/vendor/preact.mjs", headers=headers) as other:
+        assert other.status == 200
 
 
 def test_scripts_import_only_files_of_the_page_and_the_libraries() -> None:

@@ -4,7 +4,9 @@ The page reads the token from the fragment of its URL, which browsers send to no
 it for a session secret, and discards it. All data comes from calls, so the files are the same for
 every client and contain nothing secret.
 
-The files are read once, at the first request, and only files in the folder are served. The session
+The files are read once, at the first request, and only files in the folder are served. Two things
+are made from them, so that the page appears soon: the HTML has the navigation before any script is
+loaded, and all styles are one file. The session
 secret is in localStorage, where every script of this origin can read it. The policy below therefore
 allows only the scripts of this folder: no inline scripts, no other origins, no workers, and no text
 that becomes a script or markup. The page can send nothing to another origin.
@@ -13,9 +15,11 @@ that becomes a script or markup. The page can send nothing to another origin.
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
+import html
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -24,7 +28,7 @@ from starlette.types import Receive, Scope, Send
 
 from substrate.server.asgi import Headers, header, send_bytes, send_empty, send_wrong_method
 
-__all__ = ("ASSETS", "INDEX_FILE", "PageFiles", "send_page")
+__all__ = ("ASSETS", "INDEX_FILE", "STYLES_FILE", "PageFiles", "send_page")
 
 ASSETS: Final = Path(__file__).resolve().parent / "assets"
 INDEX_FILE: Final = "index.html"
@@ -35,10 +39,24 @@ TYPES: Final = {
     ".css": b"text/css; charset=utf-8",
     ".svg": b"image/svg+xml",
 }
+#: `gzip` in a list of encodings, unless its weight is 0.
+GZIP: Final = re.compile(
+    rb"(?:^|[\s,])gzip(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))\s*(?:[,;]|$)", re.IGNORECASE
+)
 #: The modules of the first view; others are loaded with their views.
 FIRST: Final = ("app.js", "views/runs.js")
 IMPORTS: Final = re.compile(r'^(?:import|export)\b[^;]*?\bfrom "(\.[^"]+)";', re.MULTILINE)
 PRELOAD: Final = '<link rel="modulepreload" href="/page/{}">\n'
+#: The links of the HTML to the styles, in their order, and the file that is served instead of them.
+STYLE_LINKS: Final = re.compile(r'(?:<link rel="stylesheet" href="/page/styles/\w+\.css">\n)+')
+STYLE_NAME: Final = re.compile(r'href="/page/([\w/]+\.css)"')
+STYLES_FILE: Final = "styles.css"
+STYLES_LINK: Final = f'<link rel="stylesheet" href="/page/{STYLES_FILE}">\n'
+#: The views of the navigation. Scripts replace it with the views that the server has.
+VIEWS_FILE: Final = "core/views.js"
+VIEW: Final = re.compile(r'^  \{ name: "(\w+)", title: "([^"]+)"', re.MULTILINE)
+NAVIGATION: Final = "<ul></ul>"
+VIEW_LINK: Final = '<li><a href="#/{}">{}</a></li>'
 IMPORT_MAP: Final = re.compile(r'<script type="importmap">(.*?)</script>', re.DOTALL)
 POLICY: Final = b"; ".join(
     (
@@ -68,13 +86,42 @@ SAFE: Final[Headers] = [
 ]
 
 
-class PageFile(NamedTuple):
-    """One file with its response headers."""
+class Variant(NamedTuple):
+    """The content of a file in one encoding, with its response headers."""
 
     content: bytes
     headers: Headers
-    media_type: bytes
     tag: bytes
+
+
+class PageFile:
+    """One file, compressed when a client first accepts that."""
+
+    __slots__ = ("_compressed", "_headers", "media_type", "plain")
+
+    def __init__(self, content: bytes, media_type: bytes, headers: Headers, caching: bytes) -> None:
+        self.media_type = media_type
+        self._headers: Headers = [*headers, (b"vary", b"accept-encoding")]
+        self._headers.append((b"cache-control", caching))
+        self.plain = self._variant(content, b"")
+        self._compressed: Variant | None = None
+
+    @property
+    def compressed(self) -> Variant:
+        """The file in gzip."""
+        if self._compressed is None:
+            content = gzip.compress(self.plain.content, mtime=0)
+            self._compressed = self._variant(content, b"gzip")
+        return self._compressed
+
+    def _variant(self, content: bytes, encoding: bytes) -> Variant:
+        # Browsers revalidate, so they use a new version of the program immediately and do not
+        # fetch unchanged files again.
+        tag = b'"%b"' % hashlib.sha256(content).hexdigest()[:32].encode()
+        headers = [*self._headers, (b"etag", tag)]
+        if encoding:
+            headers.append((b"content-encoding", encoding))
+        return Variant(content, headers, tag)
 
 
 @cache
@@ -85,12 +132,22 @@ def _files() -> dict[str, PageFile]:
         for path in sorted(ASSETS.rglob("*"))
         if path.is_file() and path.suffix in TYPES
     }
-    index = _with_preloads(paths.pop(INDEX_FILE).read_text(), paths)
+    source = paths.pop(INDEX_FILE).read_text()
+    views = VIEW.findall(paths[VIEWS_FILE].read_text())
+    index = _with_preloads(_with_navigation(STYLE_LINKS.sub(STYLES_LINK, source), views), paths)
     policy = (b"content-security-policy", POLICY % _import_map_hash(index))
     found = {name: _file(path.read_bytes(), path.suffix, policy) for name, path in paths.items()}
+    styles = b"".join(paths[name].read_bytes() for name in STYLE_NAME.findall(source))
+    found[STYLES_FILE] = _file(styles, ".css", policy)
     # `/` also serves JSON, so its response must not be stored.
     found[INDEX_FILE] = _file(index.encode(), ".html", policy, b"no-store")
     return found
+
+
+def _with_navigation(index: str, views: Sequence[tuple[str, str]]) -> str:
+    """Return the HTML with links to all views."""
+    links = "".join(VIEW_LINK.format(name, html.escape(title)) for name, title in views)
+    return index.replace(NAVIGATION, f"<ul>{links}</ul>")
 
 
 def _with_preloads(index: str, paths: Mapping[str, Path]) -> str:
@@ -118,11 +175,7 @@ def _import_map_hash(index: str) -> bytes:
 def _file(
     content: bytes, suffix: str, policy: tuple[bytes, bytes], caching: bytes = b"no-cache"
 ) -> PageFile:
-    # Browsers revalidate, so they use a new version of the program immediately and do not fetch
-    # unchanged files again.
-    tag = b'"%b"' % hashlib.sha256(content).hexdigest()[:32].encode()
-    headers = [policy, *SAFE, (b"cache-control", caching), (b"etag", tag)]
-    return PageFile(content, headers, TYPES[suffix], tag)
+    return PageFile(content, TYPES[suffix], [policy, *SAFE], caching)
 
 
 async def send_page(scope: Scope, send: Send) -> None:
@@ -131,13 +184,15 @@ async def send_page(scope: Scope, send: Send) -> None:
 
 
 async def _send(scope: Scope, send: Send, file: PageFile) -> None:
-    if header(scope, b"if-none-match") == file.tag:
+    accepts = GZIP.search(header(scope, b"accept-encoding")) is not None
+    variant = file.compressed if accepts else file.plain
+    if header(scope, b"if-none-match") == variant.tag:
         await send(
-            {"type": "http.response.start", "status": 304, "headers": file.headers},
+            {"type": "http.response.start", "status": 304, "headers": variant.headers},
         )
         await send({"type": "http.response.body", "body": b""})
     else:
-        await send_bytes(send, 200, file.content, file.media_type, file.headers)
+        await send_bytes(send, 200, variant.content, file.media_type, variant.headers)
 
 
 class PageFiles:

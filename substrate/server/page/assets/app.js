@@ -6,7 +6,7 @@ import { watchServer } from "./core/live.js";
 import { loadSchema } from "./core/schema.js";
 import { beginSession, enter, onSession } from "./core/session.js";
 import { startNotifications } from "./ui/notifications.js";
-import { Shell } from "./ui/shell.js";
+import { Shell, loadView } from "./ui/shell.js";
 import { watchTitle } from "./ui/title.js";
 import { toast } from "./ui/toast.js";
 
@@ -40,10 +40,11 @@ async function start() {
   });
   // A new link in the same tab changes only the fragment.
   addEventListener("hashchange", () => location.hash.includes("token=") && enter().then(() => location.reload()));
-  watchTitle();
-  render(html`<${Shell} />`, root);
+  // The server answers while the page is drawn.
   connect();
   watchServer();
+  watchTitle();
+  render(html`<${Shell} />`, root); // in the place of the HTML, which has the same navigation
   startNotifications();
   // Again after every loss: a restarted server may have other activations.
   effect(() => {
@@ -51,4 +52,5 @@ async function start() {
   });
 }
 
+loadView();
 start();

@@ -45,7 +45,8 @@ export function size(bytes) {
 
 /** Format a count: "1,234". @param {number} value */
 export function count(value) {
-  return value.toLocaleString("en");
+  // As `toLocaleString("en")`, whose first call takes a frame.
+  return String(value).replace(/(?<!\.\d*)\B(?=(?:\d{3})+(?!\d))/g, ",");
 }
 
 /** Format a time of day with milliseconds. @param {number} ms */

@@ -1,7 +1,7 @@
 // The frame of the page: navigation, the banner of a lost connection, keys, and the current view.
 
 import { duration } from "../core/format.js";
-import { html, useEffect, useRef, useState } from "../core/html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../core/html.js";
 import { active, project, questions } from "../core/live.js";
 import { go, link, place } from "../core/router.js";
 import { schema } from "../core/schema.js";
@@ -74,17 +74,29 @@ function Banner() {
     <button type="button" onClick=${retryNow}>Retry now</button></div>`;
 }
 
-/** @type {Map<string, any>} */
+/** The components of the views that are loaded, by name. @type {Map<string, any>} */
 const loaded = new Map();
+/** The views that are being loaded. @type {Map<string, Promise<void>>} */
+const loading = new Map();
+
+/** Load the current view. Resolves when it can be shown, or a notice in its place. */
+export function loadView() {
+  const info = viewOf(place.peek().view);
+  if (!info || loaded.has(info.name)) return Promise.resolve();
+  const known = loading.get(info.name);
+  if (known) return known;
+  const isOver = info.load().then((module) => loaded.set(info.name, module.View), (error) => loaded.set(info.name, () => html`
+    <${Notice} title="This view could not be loaded"><p>${error.message}</p><button type="button" onClick=${() => location.reload()}>Reload the page</button><//>`)).then(() => {});
+  loading.set(info.name, isOver);
+  return isOver;
+}
 
 function CurrentView() {
   const { view, parts, query } = place.value;
   const [, refresh] = useState(0);
   const info = viewOf(view);
-  useEffect(() => {
-    if (!info || loaded.has(info.name)) return;
-    info.load().then((module) => loaded.set(info.name, module.View), (error) => loaded.set(info.name, () => html`
-      <${Notice} title="This view could not be loaded"><p>${error.message}</p><button type="button" onClick=${() => location.reload()}>Reload the page</button><//>`)).then(() => refresh((count) => count + 1));
+  useLayoutEffect(() => {
+    if (info && !loaded.has(info.name)) loadView().then(() => refresh((count) => count + 1));
   }, [info?.name]);
   if (!info) return html`<${Notice} title="This page has no such view"><p>The address names the view <code>${view}</code>. Choose one from the list of views, or <a href=${link("runs")}>show all runs</a>.</p><//>`;
   const View = loaded.get(info.name);
