@@ -1,8 +1,9 @@
 // Reads the items of a run into its log: what exists in parts, then new ones as they are written.
 //
 // What exists is requested part by part, so a long run never fills the memory. New items are collected
-// and added once for each frame. If they arrive faster than they are added, the subscription is ended,
-// and they are requested in parts again. After a lost connection reading continues after the last item.
+// and added once for each frame, for a bounded time, so that the page can be used meanwhile. If they
+// arrive faster than they are added, the subscription is ended, and they are requested in parts again.
+// After a lost connection reading continues after the last item.
 
 import { RpcError, call, isTerminal, subscribe, whenOpen } from "../core/connection.js";
 import { signal } from "../core/html.js";
@@ -13,9 +14,18 @@ const PART_ITEMS = 10_000;
 /** Characters and items that may wait to be added. */
 const MAX_WAITING = 4_000_000;
 const MAX_WAITING_ITEMS = 20_000;
+/** Milliseconds in which items are added before the browser may draw, and items between two looks at the clock. */
+const SLICE_MS = 20;
+const SLICE_ITEMS = 250;
 /** Pause while the tab is hidden, when there are no frames. */
 const HIDDEN_MS = 500;
 const RETRY_MS = 1000;
+
+/** Wait for the next frame, or in a hidden tab for a short time. */
+const nextFrame = () => new Promise((resolve) => {
+  if (document.hidden) setTimeout(resolve);
+  else requestAnimationFrame(resolve);
+});
 
 /** Reads a run until `stop`. `state` is "loading", "live", "lost", "ended" or "missing". */
 export class Feed {
@@ -87,11 +97,26 @@ export class Feed {
         items = last;
       }
       if (this._isStopped) return false;
-      log.add(items);
+      for (let added = this._addSome(items, 0); added < items.length; added = this._addSome(items, added)) {
+        await nextFrame();
+        if (this._isStopped) return false;
+      }
       this.read.value = part.last_seq ? Math.min(1, log.last / part.last_seq) : 1;
       if (log.last >= part.last_seq || items.length === 0) return part.ended;
       if (this.state.value === "lost") this.state.value = "loading";
     }
+  }
+
+  /** Add items from an index on, for the time of a frame. Returns the index after them.
+      @param {Item[]} items @param {number} from */
+  _addSome(items, from) {
+    const until = performance.now() + SLICE_MS;
+    let at = from;
+    do {
+      this._log.add(items.slice(at, at + SLICE_ITEMS));
+      at += SLICE_ITEMS;
+    } while (at < items.length && performance.now() < until);
+    return Math.min(at, items.length);
   }
 
   /** Read new items as they are written. Resolves with whether the run has ended. @returns {Promise<boolean>} */
@@ -110,11 +135,12 @@ export class Feed {
       const flush = () => {
         isScheduled = false;
         if (this._isStopped || isDone || waiting.length === 0) return;
-        const items = waiting;
-        waiting = [];
-        size = 0;
-        this._log.add(items);
-        if (isTerminal(items[items.length - 1].event)) finish(true);
+        const added = this._addSome(waiting, 0);
+        const { event } = waiting[added - 1];
+        size *= 1 - added / waiting.length;
+        waiting = waiting.slice(added);
+        if (isTerminal(event)) finish(true);
+        else if (waiting.length) schedule();
       };
       const schedule = () => {
         if (isScheduled) return;
@@ -134,7 +160,9 @@ export class Feed {
         },
         onError: (error) => {
           flush();
-          if (!isDone) reject(error);
+          if (isDone) return;
+          isDone = true; // what was not added is read again
+          reject(error);
         },
       });
     });
