@@ -1,7 +1,8 @@
 """WebSocket: connections with timeouts, and routes that serve a view over them.
 
-Each text frame contains one JSON-RPC message or batch, in both directions. Handshakes, closes and
-writes have deadlines.
+Each text frame contains one JSON-RPC message or batch, in both directions. A client that asks for
+it with `?frames=batch` gets messages that are ready at the same time as one batch: a browser spends
+more time on a frame than on the message in it. Handshakes, closes and writes have deadlines.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.utils import ClientDisconnected
@@ -39,8 +41,13 @@ __all__ = (
 
 logger = logging.getLogger("substrate.server.connections")
 
+Write = Callable[[list[bytes]], Awaitable[None]]
+
 #: Maximum size of unsent replies before reading from the peer pauses.
 UNSENT_BYTES: Final = 1024 * 1024
+#: Maximum bytes of the messages of a batch; one longer message is sent alone. A browser parses this
+#: much in a few milliseconds.
+BATCH_BYTES: Final = 256 * 1024
 #: WebSocket close codes.
 GOING_AWAY: Final = 1001
 NOT_UTF8: Final = 1007
@@ -74,6 +81,8 @@ class MessageSocket:
         self._open = open_streams
         self._credentials = credentials
         self._subprotocol = subprotocol
+        #: Whether the protocol allows batches that no request asked for; MCP does not.
+        self._may_batch = subprotocol is None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one peer until it disconnects or stops reading."""
@@ -91,21 +100,23 @@ class MessageSocket:
             await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
             return
         connection = Connection(self._hub, view, principal, client=client_name(scope), lasting=True)
-        socket = _RevocableSocket(connection, scope.get("extensions") or {})
+        socket = _RevocableSocket(connection)
+        write = _writer(scope, send, batched=self._may_batch and _wants_batches(scope))
         self._open.add(connection)
         self._credentials.add(credential, socket)
         try:
-            await self._serve(socket, receive, send)
+            await self._serve(socket, receive, send, write)
         finally:
             self._credentials.discard(credential, socket)
             self._open.discard(connection)
 
-    async def _serve(self, socket: _RevocableSocket, receive: Receive, send: Send) -> None:
+    async def _serve(
+        self, socket: _RevocableSocket, receive: Receive, send: Send, write: Write
+    ) -> None:
         connection = socket.connection
         loop = asyncio.get_running_loop()
         reader = loop.create_task(self._read(connection, receive))
-        joins = TEXT_FRAMES in socket.extensions
-        writer = loop.create_task(self._write(connection, send, joins=joins))
+        writer = loop.create_task(self._write(connection, write))
         tasks: list[asyncio.Future[None]] = [reader, writer]
         try:
             await asyncio.wait([*tasks, socket.revoked], return_when=asyncio.FIRST_COMPLETED)
@@ -139,7 +150,7 @@ class MessageSocket:
             if connection.unsent > UNSENT_BYTES:
                 await connection.collected()
 
-    async def _write(self, connection: Connection, send: Send, *, joins: bool) -> None:
+    async def _write(self, connection: Connection, write: Write) -> None:
         """Write frames as they become available.
 
         Returns when the connection is finished, or when the peer does not read in time.
@@ -151,21 +162,66 @@ class MessageSocket:
                 continue
             try:
                 async with asyncio.timeout(self._hub.limits.write_s):
-                    if joins:
-                        await send({"type": TEXT_FRAMES, "frames": frames})
-                    else:
-                        for frame in frames:
-                            await send({"type": "websocket.send", "text": frame.decode()})
+                    await write(frames)
             except TimeoutError:
                 return
+
+
+def _writer(scope: Scope, send: Send, *, batched: bool) -> Write:
+    """Return the function that writes frames, all in one ASGI message if the server takes that."""
+    is_joined = TEXT_FRAMES in (scope.get("extensions") or {})
+
+    async def write(frames: list[bytes]) -> None:
+        if batched and len(frames) > 1:
+            frames = join_messages(frames)
+        if is_joined:
+            await send({"type": TEXT_FRAMES, "frames": frames})
+            return
+        for frame in frames:
+            await send({"type": "websocket.send", "text": frame.decode()})
+
+    return write
+
+
+def _wants_batches(scope: Scope) -> bool:
+    query: bytes = scope["query_string"]
+    if b"frames=" not in query:
+        return False
+    return parse_qs(query.decode("ascii", "replace")).get("frames", [])[-1:] == ["batch"]
+
+
+def join_messages(messages: list[bytes]) -> list[bytes]:
+    """Return the messages in their order as batches of a bounded size.
+
+    A reply to a batch is an array already, and stays as it is.
+    """
+    frames: list[bytes] = []
+    batch: list[bytes] = []
+    size = 0
+    for message in messages:
+        is_array = message.startswith(b"[")
+        if batch and (is_array or size + len(message) > BATCH_BYTES):
+            frames.append(_batch(batch))
+            batch, size = [], 0
+        if is_array:
+            frames.append(message)
+        else:
+            batch.append(message)
+            size += len(message)
+    if batch:
+        frames.append(_batch(batch))
+    return frames
+
+
+def _batch(messages: list[bytes]) -> bytes:
+    return messages[0] if len(messages) == 1 else wire.encode_batch(messages)
 
 
 class _RevocableSocket:
     """The connection of one peer, as seen by the credential watch."""
 
-    def __init__(self, connection: Connection, extensions: Mapping[str, Any]) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.extensions = extensions
         self.revoked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def revoke(self, reason: str, *, refreshed: bool) -> None:  # noqa: ARG002 - closed in both cases

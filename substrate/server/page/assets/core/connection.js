@@ -6,6 +6,9 @@
 //
 // After a loss the connection is opened again, with a growing pause. Calls in progress fail with the
 // code "lost"; subscriptions get it too, and subscribe again when the connection is open.
+//
+// A network that is lost closes nothing. So a connection on which nothing arrives is checked with a
+// request that the server answers at once, and is lost if no answer arrives.
 
 import { effect, signal } from "./html.js";
 import { doubtServer, newTicket, request } from "./session.js";
@@ -15,6 +18,14 @@ const FIRST_PAUSE_MS = 250;
 const MAX_PAUSE_MS = 5000;
 /** A proxy may neither open nor refuse a WebSocket: then HTTP is used. */
 const OPEN_MS = 5000;
+/** How often it is looked whether anything has arrived. */
+const LOOK_MS = 5000;
+/** Silent looks after which the connection is checked, and after which it is lost: 20 to 25 seconds.
+    Looks are counted, not seconds: a machine that was suspended must not lose its connections. */
+const CHECK_LOOKS = 2;
+const LOST_LOOKS = 4;
+/** Timeout of what is requested to open a connection, and to check one over HTTP. */
+const ANSWER_MS = 10_000;
 /** Failures to open a WebSocket while HTTP works, after which HTTP is used. */
 const MAX_SOCKET_FAILURES = 2;
 
@@ -58,6 +69,12 @@ let socketFailures = 0;
 let pauseMs = FIRST_PAUSE_MS;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
+/** Ends the attempt to connect that is in progress. @type {AbortController | null} */
+let attempt = null;
+/** Looks since something has arrived. */
+let silent = 0;
+/** @type {ReturnType<typeof setInterval> | undefined} */
+let looks;
 
 /** Open the connection, and keep it open until `disconnect`. */
 export function connect() {
@@ -69,6 +86,8 @@ export function connect() {
 export function disconnect() {
   state.value = "closed";
   clearTimeout(timer);
+  clearInterval(looks);
+  attempt?.abort();
   socket?.close();
   fail();
 }
@@ -81,57 +100,93 @@ export function retryNow() {
   open();
 }
 
+/** Begin an attempt to connect. One that is in progress ends: two would open two connections. */
 async function open() {
+  attempt?.abort();
+  attempt = new AbortController();
+  const { signal: ended } = attempt;
   if (state.peek() !== "lost") state.value = "connecting";
-  if (socketFailures >= MAX_SOCKET_FAILURES) {
-    await openHttp();
-    return;
-  }
-  let opened = false;
   try {
-    const ticket = await newTicket("/rpc");
-    if (state.peek() === "closed") return;
-    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-    const made = new WebSocket(`${scheme}//${location.host}/rpc?client=Browser&ticket=${encodeURIComponent(ticket)}`);
-    socket = made;
-    const deadline = setTimeout(() => {
-      socketFailures = MAX_SOCKET_FAILURES;
-      made.close();
-    }, OPEN_MS);
-    made.onopen = () => {
-      clearTimeout(deadline);
-      opened = true;
-      socketFailures = 0;
-      onOpen();
-    };
-    made.onmessage = (event) => onMessage(JSON.parse(event.data));
-    made.onclose = () => {
-      clearTimeout(deadline);
-      if (socket !== made) return;
-      socket = null;
-      if (!opened) socketFailures += 1;
-      onLost();
-    };
+    if (socketFailures >= MAX_SOCKET_FAILURES) await openHttp(ended);
+    else await openSocket(ended);
   } catch {
-    onLost();
+    if (!ended.aborted) onLost();
   }
 }
 
-/** Use HTTP: there is nothing to open, but the server must answer. */
-async function openHttp() {
-  try {
-    const response = await request("/session/proof");
-    if (state.peek() === "closed") return;
-    if (response.status < 500) onOpen();
-    else onLost();
-  } catch {
+/** @param {AbortSignal} ended */
+async function openSocket(ended) {
+  const ticket = await newTicket("/rpc", within(ended));
+  if (ended.aborted) return;
+  const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+  const made = new WebSocket(`${scheme}//${location.host}/rpc?client=Browser&frames=batch&ticket=${encodeURIComponent(ticket)}`);
+  let isOpened = false;
+  const deadline = setTimeout(() => {
+    socketFailures = MAX_SOCKET_FAILURES;
+    made.close();
+  }, OPEN_MS);
+  ended.addEventListener("abort", () => isOpened || made.close());
+  made.onopen = () => {
+    clearTimeout(deadline);
+    if (ended.aborted) return;
+    isOpened = true;
+    socketFailures = 0;
+    socket = made;
+    onOpen();
+  };
+  made.onmessage = (event) => {
+    if (socket !== made) return; // it was given up
+    const message = JSON.parse(event.data);
+    // What was ready at once arrives in one frame.
+    if (Array.isArray(message)) message.forEach(onMessage);
+    else onMessage(message);
+  };
+  made.onclose = () => {
+    clearTimeout(deadline);
+    if (isOpened ? socket !== made : ended.aborted) return;
+    socket = null;
+    if (!isOpened) socketFailures += 1;
     onLost();
+  };
+}
+
+/** Use HTTP: there is nothing to open, but the server must answer. @param {AbortSignal} ended */
+async function openHttp(ended) {
+  const response = await request("/session/proof", { signal: within(ended) });
+  if (ended.aborted) return;
+  if (response.status < 500) onOpen();
+  else onLost();
+}
+
+/** @param {AbortSignal} ended */
+const within = (ended) => AbortSignal.any([ended, AbortSignal.timeout(ANSWER_MS)]);
+
+/** Count this look as silent, and check a connection that is silent for long. */
+function look() {
+  silent += 1;
+  if (silent >= LOST_LOOKS) onLost();
+  else if (silent < CHECK_LOOKS) return;
+  else if (!socket) checkHttp();
+  // There is no such subscription. The answer says so, and nothing else happens.
+  else send("plexus.unsubscribe", { subscription: 0 });
+}
+
+async function checkHttp() {
+  try {
+    const response = await request("/session/proof", { signal: AbortSignal.timeout(ANSWER_MS) });
+    if (response.status < 500) silent = 0;
+  } catch {
+    // The next looks are silent too.
   }
 }
 
 function onOpen() {
+  attempt = null;
   pauseMs = FIRST_PAUSE_MS;
   retryAt.value = 0;
+  silent = 0;
+  clearInterval(looks);
+  looks = setInterval(look, LOOK_MS);
   state.value = "open";
 }
 
@@ -140,6 +195,12 @@ function onLost() {
   // After a loss over HTTP a WebSocket is tried once more.
   if (socketFailures >= MAX_SOCKET_FAILURES && state.peek() === "open") socketFailures -= 1;
   doubtServer();
+  attempt = null;
+  clearInterval(looks);
+  // On a network that is lost, closing takes as long as nothing arrives.
+  const former = socket;
+  socket = null;
+  former?.close();
   fail();
   clearTimeout(timer);
   timer = setTimeout(open, pauseMs);
@@ -157,8 +218,15 @@ function fail() {
   for (const handlers of waiting) handlers.onError(lost());
 }
 
+/** Send a request whose reply says nothing new. @param {string} method @param {object} params */
+function send(method, params) {
+  lastId += 1;
+  socket?.send(JSON.stringify({ jsonrpc: "2.0", id: lastId, method, params }));
+}
+
 /** @param {any} message */
 function onMessage(message) {
+  silent = 0;
   if (message.method !== undefined) {
     const { params } = message;
     const handlers = subscriptions.get(params.subscription);
@@ -199,9 +267,7 @@ export function subscribe(method, params, handlers) {
   else post(/** @type {Request} */ (message), abort);
   const leave = (/** @type {number} */ number) => {
     subscriptions.delete(number);
-    if (!socket || state.peek() !== "open") return;
-    lastId += 1;
-    socket.send(JSON.stringify({ jsonrpc: "2.0", id: lastId, method: "plexus.unsubscribe", params: { subscription: number } }));
+    send("plexus.unsubscribe", { subscription: number });
   };
   return () => {
     abort.abort();

@@ -9,6 +9,8 @@
 
 const KEY = "substrate.session";
 const JSON_TYPE = "application/json";
+/** Timeout of the proof: a network that is lost answers nothing. */
+const PROOF_MS = 10_000;
 /** What a server answers without a valid session; 421 through a forwarded port. */
 export const NO_TOKEN = new Set([401, 421]);
 
@@ -72,7 +74,7 @@ async function proveServer() {
   if (secret === null || !crypto.subtle) return;
   const asked = secret;
   const challenge = hex(crypto.getRandomValues(new Uint8Array(32)));
-  const response = await send(`/session/proof?session=${asked.split(".")[0]}&challenge=${challenge}`, {}, null);
+  const response = await send(`/session/proof?session=${asked.split(".")[0]}&challenge=${challenge}`, { signal: AbortSignal.timeout(PROOF_MS) }, null);
   if (response.status === 404) {
     if (secret === asked) keep(null);
   } else if (!response.ok || (await response.json()).proof !== (await proofOf(asked, challenge))) {
@@ -122,10 +124,11 @@ export async function request(path, options = {}) {
   return response;
 }
 
-/** Return a ticket for one connection to this path. Throws if the server refuses. */
-export async function newTicket(path) {
+/** Return a ticket for one connection to this path. Throws if the server refuses.
+    @param {string} path @param {AbortSignal} [signal] */
+export async function newTicket(path, signal) {
   const headers = { "content-type": JSON_TYPE, accept: JSON_TYPE };
-  const response = await request("/tickets", { method: "POST", headers, body: JSON.stringify({ path }) });
+  const response = await request("/tickets", { method: "POST", headers, body: JSON.stringify({ path }), signal });
   if (!response.ok) throw new Error(`the server answered ${response.status}`);
   return (await response.json()).ticket;
 }
