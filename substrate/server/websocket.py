@@ -35,8 +35,10 @@ if TYPE_CHECKING:  # the configuration names this protocol
     from substrate.server.connections import LimitedConfig
 
 __all__ = (
+    "BATCH_BYTES",
     "MessageSocket",
     "WebSocketProtocol",
+    "join_messages",
 )
 
 logger = logging.getLogger("substrate.server.connections")

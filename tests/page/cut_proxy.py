@@ -1,4 +1,4 @@
-"""A proxy between a browser and a server that can cut all connections."""
+"""A proxy between a browser and a server that can cut all connections, or lose all bytes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ CHUNK = 65_536
 
 
 class CutProxy:
-    """Forwards bytes until its connections are cut. While `down`, it refuses new connections."""
+    """Forwards bytes until its connections are cut.
+
+    While `down`, it refuses new connections. While `silent`, it loses what is sent, in connections
+    that stay open: like a network that is gone.
+    """
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.target = 0
         self.down = False
+        self.silent = False
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -66,7 +71,8 @@ class CutProxy:
     def _pass(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK):
-                sink.sendall(data)
+                if not self.silent:
+                    sink.sendall(data)
         for each in (source, sink):
             _end(each)
             with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from cut_proxy import proxying
 from network import REPOSITORY, Server, bearer, serving
 from page_browser import Site, opened, shoot, violations
-from playwright.sync_api import expect
+from playwright.sync_api import Error, Route, WebSocket, expect
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -202,6 +203,91 @@ def test_a_server_that_is_away_is_a_banner_and_what_was_read_stays(site: Site) -
         page.get_by_role("button", name="Retry now").click()
         expect(banner).to_be_hidden()
         expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+
+
+def test_a_network_that_is_lost_without_a_word_is_a_banner_within_25_seconds(site: Site) -> None:
+    with site.page(enter=False) as page:
+        page.clock.install()
+        page.goto(site.link)
+        expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+        banner = page.get_by_role("alert").filter(has_text="not reachable")
+        site.proxy.silent = True
+        try:
+            page.clock.run_for(9_000)
+            expect(banner).to_be_hidden()
+            page.clock.run_for(16_000)
+            expect(banner).to_be_visible()
+        finally:
+            site.proxy.silent = False
+        # What was sent in between is lost for ever.
+        page.get_by_role("button", name="Retry now").click()
+        expect(banner).to_be_hidden()
+        expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+
+
+def test_a_network_that_is_lost_is_noticed_without_websockets_too(site: Site) -> None:
+    with site.page(enter=False) as page:
+        page.clock.install()
+        page.add_init_script(
+            "window.WebSocket = class { constructor() { setTimeout(() => this.onclose()); } }"
+        )
+        page.goto(site.link)
+        expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+        site.proxy.silent = True
+        try:
+            page.clock.run_for(25_000)
+            expect(page.get_by_role("alert").filter(has_text="not reachable")).to_be_visible()
+        finally:
+            site.proxy.silent = False
+            site.proxy.cut()
+
+
+@pytest.mark.parametrize("has_sockets", [True, False])
+def test_a_connection_on_which_nothing_happens_is_kept(site: Site, has_sockets: bool) -> None:
+    with site.page(enter=False) as page:
+        page.clock.install()
+        if not has_sockets:
+            page.add_init_script(
+                "window.WebSocket = class { constructor() { setTimeout(() => this.onclose()); } }"
+            )
+        page.goto(site.link)
+        expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+        page.evaluate(
+            """() => { window.states = new Set(); new MutationObserver(() => window.states.add(
+              document.querySelector(".connection").dataset.state)).observe(
+              document.querySelector(".connection"), { attributes: true }); }"""
+        )
+        for _ in range(10):
+            page.clock.run_for(5_000)
+            page.wait_for_timeout(300)  # for the answer of the server
+        expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+        assert page.evaluate("() => [...window.states]") in ([], ["open"])
+
+
+def test_one_connection_is_opened_however_often_one_retries(site: Site) -> None:
+    with site.page() as page:
+        banner = page.get_by_role("alert").filter(has_text="not reachable")
+        held: list[Route] = []
+        page.route("**/tickets", lambda route: held.append(route))
+        sockets: list[WebSocket] = []
+        page.on("websocket", lambda each: sockets.append(each))
+        site.proxy.cut()
+        expect(banner).to_be_visible()
+        for count in (1, 2, 3):
+            page.get_by_role("button", name="Retry now").click()
+            for _ in range(100):
+                if len(held) >= count:
+                    break
+                page.wait_for_timeout(50)
+        assert len(held) >= 3
+        page.unroute("**/tickets")
+        for route in held:
+            with contextlib.suppress(Error):  # of an attempt that was given up
+                route.continue_()
+        expect(banner).to_be_hidden()
+        expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+        page.wait_for_timeout(500)
+        assert len(sockets) == 1
 
 
 def test_a_page_without_websockets_works_over_http(site: Site) -> None:

@@ -14,6 +14,8 @@ from network import Server, serving
 from raw_peer import RawPeer, frame_of
 from websockets.sync.client import ClientConnection, connect
 
+from substrate.server.websocket import BATCH_BYTES, join_messages
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
@@ -203,3 +205,56 @@ def test_frames_of_every_length_arrive_whole_and_in_order(server: Server) -> Non
                     params = message["params"]
                     received[requests[params["subscription"]]] = params["result"]["result"]
             assert received == {size: "x" * size for size in sent}
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def items_of(peer: ClientConnection, method: str, params: Any) -> tuple[list[Any], list[int]]:
+    """Call a method. Return its items, and the number of messages of each frame."""
+    send_request(peer, method, params)
+    messages: list[Any] = []
+    sizes: list[int] = []
+    while (
+        not messages or messages[-1].get("params", {}).get("result", {}).get("type") != "complete"
+    ):
+        message = receive(peer)
+        batch = message if isinstance(message, list) else [message]
+        sizes.append(len(batch))
+        messages += batch
+    reply, *items = messages
+    assert {each["params"]["subscription"] for each in items} == {reply["result"]}
+    return [each["params"] for each in items], sizes
+
+
+@pytest.mark.parametrize(("query", "is_batched"), [("?frames=batch", True), ("", False)])
+def test_messages_that_are_ready_at_once_are_one_frame_for_a_client_that_asks_for_it(
+    server: Server, query: str, is_batched: bool
+) -> None:
+    with connect(server.ws + query) as peer:
+        found, sizes = items_of(peer, "demo.count", {"to": 3000})
+    assert [each["seq"] for each in found] == list(range(1, len(found) + 1))
+    assert len(found) == 3002
+    if is_batched:
+        assert len(sizes) < len(found) / 3
+    else:
+        assert set(sizes) == {1}
+
+
+@pytest.mark.parametrize("query", ["?frames=", "?frames=batch&frames=one", "?xframes=batch"])
+def test_anything_but_batch_gets_a_message_in_each_frame(server: Server, query: str) -> None:
+    with connect(server.ws + query) as peer:
+        _, sizes = items_of(peer, "demo.count", {"to": 200})
+    assert set(sizes) == {1}
+
+
+def test_batches_are_bounded_and_a_reply_to_a_batch_stays_an_array_of_its_own() -> None:
+    small, reply, large = b"1" * 1000, b"[2,3]", b"4" * (BATCH_BYTES + 1)
+    assert join_messages([small]) == [small]
+    assert join_messages([small, small]) == [b"[" + small + b"," + small + b"]"]
+    assert join_messages([small, reply, small]) == [small, reply, small]
+    assert join_messages([reply, reply]) == [reply, reply]
+    assert join_messages([large, small, large]) == [large, small, large]
+    joined = join_messages([small] * 1000)
+    assert [number for frame in joined for number in json.loads(frame)] == [int(small)] * 1000
+    assert max(map(len, joined)) <= BATCH_BYTES + 1000
