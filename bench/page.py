@@ -41,6 +41,8 @@ PART = 100_000
 #: An hour of 100 lines each second.
 BUSY_EVENTS = 360_000
 SCROLLS = 100
+#: Deadline of a server whose page reads millions of lines.
+DEADLINE_S = 400.0
 
 START = """() => {
   const files = performance.getEntriesByType("resource")
@@ -204,7 +206,7 @@ def _figure(name: str, unit: str, values: list[float], at_most: float, note: str
 @contextmanager
 def _server(folder: Path) -> Iterator[str]:
     """Start a server with its data in a folder. Yields its address."""
-    with start(OURS_HTTP, {"XDG_DATA_HOME": str(folder)}) as server:
+    with start(OURS_HTTP, {"XDG_DATA_HOME": str(folder)}, DEADLINE_S) as server:
         yield f"http://127.0.0.1:{port_of(server)}/"
 
 

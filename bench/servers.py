@@ -48,7 +48,7 @@ OURS_SERVER = (sys.executable, "-m", "substrate", "--port", "0", *_ACTIVATION)
 LIMIT_STDIO = (sys.executable, "bench/limit_stdio.py")
 LIMIT_ASGI = (sys.executable, "-m", "bench.limit_asgi")
 
-#: Deadline of a server. No measure takes longer, even on a machine under load.
+#: Deadline of a server. Few measures take longer, even on a machine under load; they set their own.
 DEADLINE_S = 120.0
 STOP_S = 5.0
 #: No additional environment variables.
@@ -64,7 +64,11 @@ class Server:
     """Process with pipes to its standard input and output."""
 
     def __init__(
-        self, command: Sequence[str], stderr: IO[bytes], variables: Mapping[str, str]
+        self,
+        command: Sequence[str],
+        stderr: IO[bytes],
+        variables: Mapping[str, str],
+        deadline_s: float = DEADLINE_S,
     ) -> None:
         self._stderr = stderr
         self.is_on_stdio = "--stdio" in command
@@ -89,7 +93,7 @@ class Server:
         self.pid = self._process.pid
         self.input_fd = self._process.stdin.fileno()
         self.output_fd = self._process.stdout.fileno()
-        self._watchdog = threading.Timer(DEADLINE_S, self._process.kill)
+        self._watchdog = threading.Timer(deadline_s, self._process.kill)
         self._watchdog.daemon = True
         self._watchdog.start()
 
@@ -118,10 +122,12 @@ class Server:
 
 
 @contextmanager
-def start(command: Sequence[str], variables: Mapping[str, str] = NONE) -> Iterator[Server]:
+def start(
+    command: Sequence[str], variables: Mapping[str, str] = NONE, deadline_s: float = DEADLINE_S
+) -> Iterator[Server]:
     """Start a server with additional environment variables, and stop it on exit."""
     with tempfile.NamedTemporaryFile() as stderr:
-        server = Server(command, stderr, variables)
+        server = Server(command, stderr, variables, deadline_s)
         try:
             yield server
         except (ServerExited, OSError) as error:
