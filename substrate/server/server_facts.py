@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from plexus.process_identity import host_id
 from substrate.run_store.announcement import history_file
 from substrate.settings import Settings
 
@@ -14,9 +15,13 @@ __all__ = ("server_facts",)
 
 
 def server_facts(settings: Settings, project: Path, address: str) -> dict[str, Any]:
-    """Return the process id, the project folder, the address and the run store of a server."""
+    """Return the process of a server, its machine, project folder, address and run store.
+
+    The machine is the id that the processes of runs have, which differs after each start of it.
+    """
     return {
         "pid": os.getpid(),
+        "host": host_id(),
         "project": str(project),
         "address": address,
         "store": _store_facts(settings),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import NamedTuple
 
 import pytest
 from network import bearer, serving
@@ -18,17 +19,26 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def replicas() -> Iterator[tuple[Site, Site]]:
+class Replicas(NamedTuple):
     """Two servers with one database and separate data folders."""
+
+    site: Site
+    other: Site
+    database: PostgresServer
+    name: str
+
+
+@pytest.fixture(scope="module")
+def replicas() -> Iterator[Replicas]:
     with ExitStack() as stack:
         database = PostgresServer()
         stack.callback(database.close)
         database.start()
-        options = ("--database", database.url(database.new_database()))
+        name = database.new_database()
+        options = ("--database", database.url(name))
         site = stack.enter_context(opened(*options))
         other = stack.enter_context(serving("--activation", str(SHOWCASE), *options, auth="token"))
-        yield site, site.with_server(other)
+        yield Replicas(site, site.with_server(other), database, name)
 
 
 def start(site: Site, method: str, **params: object) -> int:
@@ -41,9 +51,9 @@ def start(site: Site, method: str, **params: object) -> int:
 
 
 def test_a_run_of_another_replica_is_followed_answered_and_stopped(
-    replicas: tuple[Site, Site],
+    replicas: Replicas,
 ) -> None:
-    site, other = replicas
+    site, other, *_ = replicas
     with site.page() as page:
         site.open(page, "runs")
         run = start(other, "showcase.steady", count=100_000)
@@ -62,3 +72,29 @@ def test_a_run_of_another_replica_is_followed_answered_and_stopped(
         expect(card).to_contain_text("What is your name?")
         other.call("plexus.cancel", run=asking)
         expect(card).to_have_count(0)
+
+
+def test_the_source_of_a_run_of_another_machine_names_that_machine(replicas: Replicas) -> None:
+    site, other, database, name = replicas
+    with site.page() as page:
+        pid = other.server.process.pid
+        run = start(other, "showcase.steady", count=2)
+        site.open(page, "runs")
+        row = page.locator(f'.run-row[data-run="{run}"]')
+        expect(row.locator(".outcome")).to_contain_text("Done")
+        # Another process of this machine; the machine of all others needs no name.
+        expect(row.locator(".source")).to_contain_text(f"pid {pid}")
+        expect(row.locator(".source")).not_to_contain_text("machine")
+        # As the database has the run of another machine, and one with a hostile name.
+        for host, shown in (
+            ("7c0ffee1-0000-4000-8000-000000000000.4026531836", "7c0ffee1"),
+            ("\u202e<b>evil</b>", "\\u202e<b"),
+        ):
+            database.execute(name, f"UPDATE runs SET host = '{host}' WHERE id = {run}")
+            site.open(page, "runs")
+            page.reload()
+            expect(row.locator(".source")).to_contain_text(f"pid {pid} · machine {shown}")
+        shoot(page, "runs-of-another-machine")
+        site.open(page, "runs", str(run))
+        facts = page.locator(".run-view .facts").first
+        expect(facts).to_contain_text(f"pid {pid} · machine \\u202e<b")

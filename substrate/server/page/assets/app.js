@@ -42,14 +42,14 @@ async function start() {
   addEventListener("hashchange", () => location.hash.includes("token=") && enter().then(() => location.reload()));
   // The server answers while the page is drawn.
   connect();
-  watchServer();
-  watchTitle();
-  render(html`<${Shell} />`, root); // in the place of the HTML, which has the same navigation
-  startNotifications();
   // Again after every loss: a restarted server may have other activations.
   effect(() => {
     if (state.value === "open") loadSchema().then(() => performance.mark("ready"), (error) => error.code !== "lost" && toast(error.message));
   });
+  watchServer();
+  watchTitle();
+  render(html`<${Shell} />`, root); // in the place of the HTML, which has the same navigation
+  startNotifications();
 }
 
 loadView();

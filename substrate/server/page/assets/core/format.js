@@ -99,13 +99,14 @@ export function restartsOf({ epoch = 0, code }) {
   return code === "owner_lost" ? epoch - 1 : epoch;
 }
 
-/** Return where a run comes from: the client, and the details below it.
-    @param {Partial<RunInfo>} run @returns {{name: string, detail: string}} */
-export function sourceOf(run) {
+/** Return where a run comes from: the client, and the details below it; the machine, if it is not that of the server.
+    @param {Partial<RunInfo>} run @param {string} host that of the server @returns {{name: string, detail: string}} */
+export function sourceOf(run, host) {
   const process = run.process;
   const folder = (process?.project || run.project || "").split("/").filter(Boolean).pop() || "";
   const session = run.agent_session ? `session ${run.agent_session.slice(0, 8)}` : "";
-  const detail = [folder, session, process?.pid ? `pid ${process.pid}` : ""].filter(Boolean).join(" · ");
+  const isElsewhere = process?.host && host && process.host !== host;
+  const detail = [folder, session, process?.pid ? `pid ${process.pid}` : "", isElsewhere ? `machine ${readable(process.host).slice(0, 8)}` : ""].filter(Boolean).join(" · ");
   return { name: clientName(run.client), detail };
 }
 

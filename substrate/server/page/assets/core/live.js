@@ -42,6 +42,9 @@ export function liveRun(run) {
 /** The folder of the project that the server serves; empty until it is known. */
 export const project = signal("");
 
+/** The machine of the server; empty until it is known. Runs of other machines name theirs. */
+export const host = signal("");
+
 /** The runs in progress that people started, without the calls of the page itself. */
 export const active = computed(() => {
   version.value;
@@ -69,7 +72,10 @@ export function watchServer() {
     },
   });
   effect(() => {
-    if (methods.value.has("health.check")) call("health.check").then((report) => { project.value = report.server?.project || ""; }, () => {});
+    if (methods.value.has("health.check")) call("health.check").then(({ server }) => {
+      project.value = server?.project || "";
+      host.value = server?.host || "";
+    }, () => {});
   });
   watch("approvals.watch", {}, {
     onBegin: () => {

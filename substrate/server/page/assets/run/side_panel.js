@@ -2,7 +2,7 @@
 
 import { ACTIVE, clientName, clock, moment, readable, restartsOf, shortId, size, sourceOf } from "../core/format.js";
 import { html } from "../core/html.js";
-import { questions, seesQuestions } from "../core/live.js";
+import { host, questions, seesQuestions } from "../core/live.js";
 import { link } from "../core/router.js";
 import { QuestionCard } from "../ui/question_card.js";
 import { Ago, Took, now } from "../ui/run_parts.js";
@@ -66,7 +66,7 @@ function watchersText(clients) {
 
 /** @param {{info: RunDetails}} props */
 function Facts({ info }) {
-  const { name, detail } = sourceOf(info);
+  const { name, detail } = sourceOf(info, host.value);
   const version = /[/ ]v?(\d[\w.]*)/.exec(info.client || "")?.[1];
   const folder = info.process?.project || info.project;
   /** @type {[string, any][]} */

@@ -3,7 +3,7 @@
 import { call } from "../core/connection.js";
 import { clock, countdown, duration, readable, shortId, sourceOf } from "../core/format.js";
 import { html, useId, useState } from "../core/html.js";
-import { liveRun } from "../core/live.js";
+import { host, liveRun } from "../core/live.js";
 import { link } from "../core/router.js";
 import { Controls, useModule } from "./question_controls.js";
 import { recordAnswer, settledOf } from "./question_log.js";
@@ -61,7 +61,7 @@ export function settledText({ outcome, answer, by, at_ms }) {
 /** Which run asks, for whom, and how much time is left. @param {{question: Question}} props */
 function Origin({ question }) {
   const info = liveRun(question.run);
-  const { name, detail } = sourceOf({ ...info, client: question.client || info?.client });
+  const { name, detail } = sourceOf({ ...info, client: question.client || info?.client }, host.value);
   const left = question.expires_ms ? question.expires_ms - now.value : undefined;
   return html`<small class="origin">${question.method ? html`<span>${question.method} · </span>` : null}<a href=${link("runs", question.run)}>run ${shortId(question.run)}</a>
     <span> · asked by ${name}${detail ? ` (${detail.replaceAll(" · ", ", ")})` : ""}</span>

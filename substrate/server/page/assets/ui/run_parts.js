@@ -2,7 +2,7 @@
 
 import { ACTIVE, ago, duration, moment, outcomeOf, readable, shortId, sourceOf } from "../core/format.js";
 import { html, signal } from "../core/html.js";
-import { liveRun } from "../core/live.js";
+import { host, liveRun } from "../core/live.js";
 import { link } from "../core/router.js";
 
 /** @typedef {import("../core/live.js").RunInfo} RunInfo */
@@ -34,7 +34,7 @@ export function Took({ run }) {
 
 /** Where a run comes from. @param {{run: Partial<RunInfo>}} props */
 export function Source({ run }) {
-  const { name, detail } = sourceOf(run);
+  const { name, detail } = sourceOf(run, host.value);
   return html`<span class="source" title=${`${run.client || name}${detail ? ` · ${detail}` : ""}`}><span>${name}</span><small>${detail}</small></span>`;
 }
 

@@ -2,7 +2,7 @@
 
 import { ACTIVE, count, duration, outcomeOf, readable, restartsOf, shortId, size, sourceOf } from "../core/format.js";
 import { html } from "../core/html.js";
-import { liveRun, questions } from "../core/live.js";
+import { host, liveRun, questions } from "../core/live.js";
 import { link } from "../core/router.js";
 import { useFailure } from "./run_history.js";
 import { useProgress } from "./run_progress.js";
@@ -57,7 +57,7 @@ function moreOf(run) {
     @param {{group: import("./run_history.js").Group, isOpen: boolean, toggle: () => void}} props */
 export function GroupRow({ group, isOpen, toggle }) {
   const [newest] = group.runs;
-  const { name, detail } = sourceOf(newest);
+  const { name, detail } = sourceOf(newest, host.value);
   const counts = [`${count(group.runs.length)} ${group.runs.length === 1 ? "run" : "runs"}`, group.running ? `${group.running} running` : "", group.failed ? `${group.failed} failed` : ""];
   const last = group.runs[group.runs.length - 1];
   return html`<button type="button" class="run-group" aria-expanded=${isOpen ? "true" : "false"} onClick=${toggle}>
