@@ -265,6 +265,36 @@ def test_a_hidden_tab_shows_a_notification_that_opens_the_run(site: Site, page: 
     page.wait_for_function("() => window.shown[0].isClosed")
 
 
+def test_the_browser_itself_shows_and_closes_the_notification_of_a_question(
+    site: Site, page: Page
+) -> None:
+    """With the `Notification` of Chromium, and a person who has allowed it."""
+    page.context.grant_permissions(["notifications"], origin=site.origin)
+    page.evaluate(
+        """() => {
+          window.happened = [];
+          window.Notification = class extends window.Notification {
+            constructor(title, options) {
+              super(title, options);
+              const note = (name) => window.happened.push([name, this.title, this.body]);
+              for (const name of ["show", "error", "close"]) {
+                this.addEventListener(name, () => note(name));
+              }
+            }
+          };
+        }"""
+    )
+    page.get_by_role("button", name="Notify me about questions").click()
+    expect(page.get_by_role("button", name="Notifications are on")).to_be_visible()
+    page.evaluate("() => Object.defineProperty(document, 'hidden', { value: true })")
+    with asking(site):
+        page.wait_for_function("() => window.happened.length > 0")
+        shown = ["Delete 3 files?", "demo.delete"]
+        assert page.evaluate("() => window.happened") == [["show", *shown]]
+    page.wait_for_function("() => window.happened.length > 1")
+    assert page.evaluate("() => window.happened[1]") == ["close", *shown]
+
+
 # --- the screen -----------------------------------------------------------------------------------
 
 
