@@ -102,13 +102,20 @@ def test_what_was_answered_is_kept_for_other_tabs_and_forgotten_at_logout(
 
 
 def test_a_question_can_be_declined(site: Site, page: Page) -> None:
-    with running(site, "showcase.ask") as (_, stream):
+    with running(site, "showcase.ask") as (run, stream):
         card(page, "Shall we go?").get_by_role("button", name="No").click()
         card(page, "What is your name?").get_by_role("button", name="Decline").click()
         assert b'"code":"declined"' in stream.read()
     expect(answered(page, "What is your name?")).to_contain_text("Declined by you, in this browser")
     # The question is named once, and the outcome too.
     assert "declined: What is your name? declined" not in page.locator("body").inner_text()
+    # So they are in the run: in its output, and in the list.
+    site.open(page, "runs", str(run))
+    expect(page.locator(".e-failed")).to_have_text("✕ declined: What is your name?")
+    site.open(page, "runs")
+    row = page.locator(f'.run-row[data-run="{run}"]')
+    expect(row).to_contain_text("What is your name?")
+    assert row.inner_text().lower().count("declined") == 1, row.inner_text()
 
 
 def test_an_answer_that_is_refused_leaves_what_was_typed(site: Site, page: Page) -> None:
