@@ -45,6 +45,7 @@ from bench.report import describe_environment, load, render
 from bench.servers import (
     LIMIT_ASGI,
     LIMIT_STDIO,
+    LIMIT_WEBSOCKET,
     OURS_HTTP,
     OURS_STDIO,
     ROOT,
@@ -59,6 +60,7 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "stream_stdio": native.over_stdio,
     "stream_sse": native.over_sse,
     "stream_ws": native.over_ws,
+    "first_event": native.first_events,
     "calls_latency": native.latency,
     "calls_pipelined": native.pipelined,
     "front_start": front.start_latency,
@@ -107,6 +109,7 @@ MEASURED = {
     "http": format_command(OURS_HTTP),
     "limit_stdio": format_command(LIMIT_STDIO),
     "limit_http": format_command(LIMIT_ASGI),
+    "limit_websocket": format_command(LIMIT_WEBSOCKET),
     "mcp_stdio": format_command(contenders.ours_stdio()),
     "mcp_http": format_command(contenders.ours_http()),
 }

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from bench.servers import Server, ServerExited
 
@@ -21,12 +22,17 @@ __all__ = (
     "count_lines",
     "count_request",
     "count_request_line",
+    "first_event",
+    "open_ws",
     "read_some",
     "read_until",
+    "sse_request",
     "stream_sse",
     "stream_stdio",
     "stream_ws",
+    "streams_ws",
     "write_all",
+    "ws_request",
 )
 
 #: Large enough to read everything that is available.
@@ -35,6 +41,8 @@ CALL_READ = 64 * 1024
 
 #: End of the last message of a call.
 TERMINAL = b'"result":{"type":"complete"}}}'
+#: The first event of a stream.
+FIRST = b'"seq":1,'
 #: End of a stream of server-sent events: its last event, its chunk, and the empty chunk.
 SSE_END = TERMINAL + b"\n\n\r\n0\r\n\r\n"
 
@@ -134,16 +142,26 @@ def count_lines(server: Server, lines: int) -> int:
 # --- HTTP and WebSocket -----------------------------------------------------------------------
 
 
+def sse_request(port: int, to: int) -> bytes:
+    """Return the HTTP request for a stream of server-sent events."""
+    body = count_request(to)
+    return (
+        b"POST /rpc HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAccept: text/event-stream\r\n"
+        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (port, len(body), body)
+    )
+
+
+def ws_request(to: int) -> bytes:
+    """Return the frame that calls `bench.count`."""
+    return _masked(count_request(to))
+
+
 def stream_sse(port: int, to: int) -> tuple[float, int]:
     """Read a stream of server-sent events. Returns seconds to the last byte, and bytes."""
-    body = count_request(to)
-    head = (
-        b"POST /rpc HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAccept: text/event-stream\r\n"
-        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (port, len(body))
-    )
+    request = sse_request(port, to)
     with socket.create_connection(("127.0.0.1", port)) as sock:
         started = time.perf_counter()
-        sock.sendall(head + body)
+        sock.sendall(request)
         size = read_until(lambda: sock.recv(STREAM_READ), SSE_END)
         return time.perf_counter() - started, size
 
@@ -153,7 +171,62 @@ def stream_ws(port: int, to: int) -> tuple[float, int]:
 
     Servers do not mask their frames, so the terminal's text appears unchanged on the wire.
     """
-    request = _masked(count_request(to))
+    request = ws_request(to)
+    with open_ws(port) as sock:
+        started = time.perf_counter()
+        sock.sendall(request)
+        size = read_until(lambda: sock.recv(STREAM_READ), TERMINAL)
+        return time.perf_counter() - started, size
+
+
+def streams_ws(port: int, to: int, streams: int) -> tuple[float, int]:
+    """Read a number of concurrent streams over one WebSocket. Returns as `stream_ws`."""
+    requests = b"".join(_masked(count_request(to, number + 1)) for number in range(streams))
+    keep = len(TERMINAL) - 1
+    with open_ws(port) as sock:
+        size = ended = 0
+        tail = b""
+        started = time.perf_counter()
+        sock.sendall(requests)
+        while ended < streams:
+            data = sock.recv(STREAM_READ)
+            if not data:
+                raise ServerExited("the server closed the connection")
+            size += len(data)
+            tail += data
+            ended += tail.count(TERMINAL)
+            tail = tail[-keep:]
+        return time.perf_counter() - started, size
+
+
+def first_event(
+    read: Callable[[], bytes], send: Callable[[bytes], object], request: bytes
+) -> float:
+    """Start a stream. Returns the seconds until its first event has arrived, and reads the rest.
+
+    The stream has to end with the terminal in the last bytes that are read.
+    """
+    started = time.perf_counter()
+    send(request)
+    seen = b""
+    while FIRST not in seen:
+        data = read()
+        if not data:
+            raise ServerExited("the server closed its output")
+        seen += data
+    taken = time.perf_counter() - started
+    tail = seen
+    while TERMINAL not in tail:
+        data = read()
+        if not data:
+            raise ServerExited("the server closed its output")
+        tail = tail[-len(TERMINAL) :] + data
+    return taken
+
+
+@contextmanager
+def open_ws(port: int) -> Iterator[socket.socket]:
+    """Open a WebSocket."""
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.sendall(
             b"GET /rpc HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUpgrade: websocket\r\n"
@@ -161,10 +234,7 @@ def stream_ws(port: int, to: int) -> tuple[float, int]:
             b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n" % port
         )
         read_until(lambda: sock.recv(CALL_READ), b"\r\n\r\n")
-        started = time.perf_counter()
-        sock.sendall(request)
-        size = read_until(lambda: sock.recv(STREAM_READ), TERMINAL)
-        return time.perf_counter() - started, size
+        yield sock
 
 
 def _masked(text: bytes) -> bytes:

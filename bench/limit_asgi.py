@@ -21,8 +21,9 @@ from bench.uvicorn_server import serve
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-#: Number of events per send.
+#: Number of events per send. The first send is smaller, so that the first event is sent at once.
 PIECE = 512
+FIRST_PIECE = 4
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -100,6 +101,8 @@ async def body_of(receive: Receive) -> bytes:
 async def stream(frames: Iterator[bytes], send: Send) -> None:
     """Send events, many per send."""
     await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+    first = b"".join(islice(frames, FIRST_PIECE))
+    await send({"type": "http.response.body", "body": first, "more_body": True})
     while piece := b"".join(islice(frames, PIECE)):
         await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})

@@ -24,6 +24,8 @@ Message = dict[str, Any]
 READ_BYTES = 64 * 1024
 #: Capacity of a pipe.
 PIPE_BYTES = 64 * 1024
+#: The first write for a single request is small, so that the first event is sent at once.
+FIRST_BYTES = 512
 
 #: Subscription numbers have 16 digits, like those of the program.
 numbers = count(1 << 52)
@@ -154,16 +156,16 @@ class Loop:
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._lines += lines
         if not self._waiting:
-            self.write()
+            self.write(FIRST_BYTES if len(lines) == 1 else PIPE_BYTES)
 
-    def write(self) -> None:
+    def write(self, size: int = PIPE_BYTES) -> None:
         """Write what the pipe accepts, and continue later if bytes are left."""
         unsent = self._unsent
         # Appending to one buffer frees each message immediately. Joining them later is five times
         # slower: orjson's buffers are large, so the heap would grow and shrink each time.
         for frame in self._frames:
             unsent += frame
-            if len(unsent) >= PIPE_BYTES:
+            if len(unsent) >= size:
                 more = True
                 break
         else:

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.clients import (
     CALL_READ,
+    STREAM_READ,
     TERMINAL,
     call_pipelined,
     call_sequentially,
     count_request,
     count_request_line,
+    first_event,
+    open_ws,
     read_some,
+    sse_request,
     stream_sse,
     stream_stdio,
     stream_ws,
+    streams_ws,
     write_all,
+    ws_request,
 )
 from bench.measure import Effort, Figure, Target, compare, interleave, percentile, single
 from bench.servers import (
     LIMIT_ASGI,
     LIMIT_STDIO,
+    LIMIT_WEBSOCKET,
     OURS_HTTP,
     OURS_STDIO,
     Server,
@@ -37,6 +47,7 @@ from bench.servers import (
 __all__ = (
     "cancel_tree",
     "cold_start",
+    "first_events",
     "latency",
     "over_sse",
     "over_stdio",
@@ -48,6 +59,10 @@ FIRST_ITEM = b'"seq":1,"result":{"type":"content","text":"1 "}}}\n'
 #: Runs a stream and returns its seconds and bytes.
 Stream = Callable[[], tuple[float, int]]
 IN_FLIGHT = 64
+#: Concurrent streams on one WebSocket.
+SUBSCRIPTIONS = 100
+#: Events of the stream whose first event is timed.
+FIRST_OF = 5_000
 END = TERMINAL + b"\n"
 #: A child in a separate session, a child in the background, and the shell that waits for both.
 COMMAND = "setsid sleep 300 & echo $!; sleep 300 & echo $!; wait"
@@ -98,15 +113,25 @@ def over_sse(effort: Effort) -> list[Figure]:
 
 
 def over_ws(effort: Effort) -> list[Figure]:
-    """Measure WebSocket messages on a socket."""
-    return [_over_http("stream_ws", stream_ws, effort)]
+    """Measure WebSocket messages: of one subscription, and of a hundred on one connection."""
+
+    def hundred(port: int, events: int) -> tuple[float, int]:
+        return streams_ws(port, events // SUBSCRIPTIONS, SUBSCRIPTIONS)
+
+    return [
+        _over_http("stream_ws", stream_ws, effort, LIMIT_WEBSOCKET),
+        _over_http(f"stream_ws {SUBSCRIPTIONS}", hundred, effort, LIMIT_WEBSOCKET),
+    ]
 
 
 def _over_http(
-    name: str, client: Callable[[int, int], tuple[float, int]], effort: Effort
+    name: str,
+    client: Callable[[int, int], tuple[float, int]],
+    effort: Effort,
+    limit_command: Sequence[str] = LIMIT_ASGI,
 ) -> Figure:
     events = effort.stream_events
-    with start_http(OURS_HTTP) as (_, ours), start_http(LIMIT_ASGI) as (_, limit):
+    with start_http(OURS_HTTP) as (_, ours), start_http(limit_command) as (_, limit):
         return _compare(name, lambda: client(ours, events), lambda: client(limit, events), effort)
 
 
@@ -123,6 +148,53 @@ def _compare(name: str, ours: Stream, limit: Stream, effort: Effort) -> Figure:
         Target("ratio", 1.5),
         note,
     )
+
+
+def first_events(effort: Effort) -> list[Figure]:
+    """Measure the time from a request to the first event of a stream that never waits."""
+    with (
+        start(OURS_STDIO) as ours,
+        start(LIMIT_STDIO) as limit,
+        start_http(OURS_HTTP) as (_, ours_http),
+        start_http(LIMIT_ASGI) as (_, limit_asgi),
+        start_http(LIMIT_WEBSOCKET) as (_, limit_ws),
+    ):
+        sides = {
+            "stdio": (partial(_first_on_pipe, ours), partial(_first_on_pipe, limit)),
+            "sse": (partial(_first_on_sse, ours_http), partial(_first_on_sse, limit_asgi)),
+            "ws": (partial(_first_on_ws, ours_http), partial(_first_on_ws, limit_ws)),
+        }
+        note = f"request to the first of {FIRST_OF:,} events that are ready"
+        return [
+            compare(
+                f"first_event {name}",
+                "us",
+                *interleave(mine, best, effort.single_calls // 5),
+                Target("ratio", 2.5),
+                note,
+            )
+            for name, (mine, best) in sides.items()
+        ]
+
+
+def _first_on_pipe(server: Server) -> float:
+    return 1e6 * first_event(
+        lambda: os.read(server.output_fd, STREAM_READ),
+        partial(write_all, server.input_fd),
+        count_request(FIRST_OF) + b"\n",
+    )
+
+
+def _first_on_sse(port: int) -> float:
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        return 1e6 * first_event(
+            lambda: sock.recv(STREAM_READ), sock.sendall, sse_request(port, FIRST_OF)
+        )
+
+
+def _first_on_ws(port: int) -> float:
+    with open_ws(port) as sock:
+        return 1e6 * first_event(lambda: sock.recv(STREAM_READ), sock.sendall, ws_request(FIRST_OF))
 
 
 # --- short calls ----------------------------------------------------------------------------------

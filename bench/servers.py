@@ -22,6 +22,7 @@ from typing import IO
 __all__ = (
     "LIMIT_ASGI",
     "LIMIT_STDIO",
+    "LIMIT_WEBSOCKET",
     "OURS_HTTP",
     "OURS_SERVER",
     "OURS_STDIO",
@@ -47,6 +48,7 @@ OURS_HTTP = (sys.executable, "-m", "substrate", "--port", "0", "--auth", "off", 
 OURS_SERVER = (sys.executable, "-m", "substrate", "--port", "0", *_ACTIVATION)
 LIMIT_STDIO = (sys.executable, "bench/limit_stdio.py")
 LIMIT_ASGI = (sys.executable, "-m", "bench.limit_asgi")
+LIMIT_WEBSOCKET = (sys.executable, "-m", "bench.limit_websocket")
 
 #: Deadline of a server. Few measures take longer, even on a machine under load; they set their own.
 DEADLINE_S = 120.0

@@ -90,7 +90,7 @@ def test_the_limit_on_websocket_sends_the_same_bytes_as_the_program(
     ours, limit = (
         # Each text has a length prefix, and subscription numbers may differ by one digit.
         re.findall(rb"\{.*?\}(?=[^}\"]|$)", record(command, clients.stream_ws, monkeypatch))
-        for command in (servers.OURS_HTTP, servers.LIMIT_ASGI)
+        for command in (servers.OURS_HTTP, servers.LIMIT_WEBSOCKET)
     )
 
     assert len(ours) == EVENTS + 2
