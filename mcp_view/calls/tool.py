@@ -332,10 +332,10 @@ class ToolCall(Call):
     def _page_note(self) -> str | None:
         """Return where a person can watch runs, in the first result of a long one; None later."""
         server, session = self.peer.server, self.peer.session
-        page = server.hub.page_url
-        if page is None or not session.names_page:
+        if not session.names_page or server.monotonic() - self.run.started_at < LONG_S:
             return None
-        if server.monotonic() - self.run.started_at < LONG_S:
+        page = server.hub.page_url  # it reads files, which doubled the time of short calls
+        if page is None:
             return None
         session.names_page = False
         return f"[A person can watch and stop this and other runs at {page}#/runs/{self.run.id}]"

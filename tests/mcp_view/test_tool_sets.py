@@ -237,8 +237,16 @@ async def test_the_first_result_of_a_long_run_says_where_runs_can_be_watched(
     hub = open_hub(Notes)
     clock = Clock()
     peer = McpPeer(hub, HANDSHAKES[-1], server=make_server(hub, monotonic=clock))
-    hub.find_page = lambda: "http://127.0.0.1:4444/"
+    looked = 0
+
+    def find_page() -> str:
+        nonlocal looked
+        looked += 1
+        return "http://127.0.0.1:4444/"
+
+    hub.find_page = find_page
     assert "watch" not in text_of(await peer.tool("notes.find", {"text": "a"}))
+    assert looked == 0, "a short call reads no files to find the page"
     clock.now += 60
     result = await peer.tool("notes.find", {"text": "a"})
     assert "found a" in text_of(result)
