@@ -76,7 +76,7 @@ RECORDING_MARKER: Final = "recording.announced"
 NAMESPACES: Final = frozenset(
     {
         *("approvals", "arbor", "bash", "chat", "claudecode"),
-        *("health", "plexus", "python", "tasks"),
+        *("health", "plexus", "python", "tasks", "templates"),
     }
 )
 #: What every server offers, whatever it serves: itself, and its health.
@@ -247,6 +247,13 @@ def built_ins(
         )
         return chat(nodes[ARBOR].activation, open_providers, settings.chat_model)
 
+    def make_templates(templates: Any) -> Any:
+        folders = [project / Path(each).expanduser() for each in settings.templates_path]
+        if settings.bash_sandbox == "off":
+            return templates(folders)
+        # What a sandboxed command cannot write to, templates cannot write to either.
+        return templates(folders, project.resolve(), (FILE, settings.activations_folder))
+
     makers: dict[str, Callable[[Any], Any]] = {
         "plexus.runtime.builtin:PlexusActivation": lambda itself: itself(hub),
         "activations.health:Health": lambda health: health(started),
@@ -255,6 +262,7 @@ def built_ins(
         "activations.evaluate:Evaluate": make_sandboxed,
         ARBOR: make_arbor,
         "activations.tasks:Tasks": lambda tasks: tasks(settings.database),
+        "activations.templates:Templates": make_templates,
         CHAT: make_chat,
         "activations.chat:ClaudeCode": lambda code: code(nodes[CHAT].activation),
     }

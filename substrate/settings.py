@@ -146,6 +146,8 @@ class Settings:
     chat_claude_unconfined: bool = False
     #: Seconds without output after which a model request times out.
     chat_silent_s: float = dataclasses.field(default=120.0, metadata={"ge": 1})
+    #: Folders with templates, in addition to the built-in ones. Relative to the project folder.
+    templates_path: tuple[str, ...] = ()
     #: Seconds that running calls may take to finish after the input of `--stdio` has ended.
     eof_grace_s: float = dataclasses.field(default=2.0, metadata={"ge": 0})
     #: Whether `--stdio` also starts a server for the project, unless one is running. You can then

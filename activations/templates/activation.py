@@ -20,7 +20,6 @@ from activations.templates.errors import invalid_parameters
 from activations.templates.events import (
     FaultInfo,
     File,
-    Generated,
     Scaffolded,
     SearchResult,
     TemplateDetails,
@@ -30,15 +29,13 @@ from activations.templates.events import (
 from activations.templates.library import Catalogue, Library
 from activations.templates.model import TEMPLATE_URI, Template, parse_uri
 from activations.templates.parameters import check_values, describe_parameters
-from activations.templates.project_folder import resolve_target
-from activations.templates.provenance import hash_of
+from activations.templates.project_folder import Workspace, resolve_target
 from activations.templates.renderer import Renderer
 from activations.templates.scaffold import Scaffold, select_templates
 from activations.templates.search import search_templates
 from plexus import (
     Activation,
     Change,
-    Content,
     Context,
     Failed,
     Principal,
@@ -52,8 +49,6 @@ from plexus.caller_environment import caller_directory
 
 __all__ = ("Templates",)
 
-#: Characters of one event of a generated file.
-CHUNK_CHARACTERS: Final = 8192
 #: Templates of one project.
 MAX_FILES: Final = 200
 #: Suggested values.
@@ -78,12 +73,12 @@ class Templates(Activation):
     ) -> None:
         """Set the folders of templates in addition to the built-in ones. Reads nothing.
 
-        With a `workspace`, projects are written only in it, and never to the `protected` names.
+        With a `workspace`, projects are written only in it, and never to `protected` names or to
+        others that a sandboxed command could not write to.
         """
         self._library = Library(folders)
         self._renderer = Renderer()
-        self._workspace = workspace
-        self._protected = frozenset(each.casefold() for each in protected)
+        self._workspace = None if workspace is None else Workspace(workspace, protected)
 
     @method(
         title="Generate a file from a template",
@@ -91,9 +86,7 @@ class Templates(Activation):
         read_only=True,
         open_world=False,
     )
-    async def generate_template(
-        self, resource_uri: str, parameters: dict[str, Any]
-    ) -> AsyncIterator[Content | Generated]:
+    async def generate_template(self, resource_uri: str, parameters: dict[str, Any]) -> str:
         """Generate a single file from a template. Writes nothing; returns the content.
 
         Args:
@@ -105,12 +98,7 @@ class Templates(Activation):
         values, faults = check_values(template.parameters, parameters)
         if faults:
             raise invalid_parameters(template.uri, faults)
-        found = await self._renderer.render(template, catalogue.texts_of(template), values)
-        for start in range(0, len(found.content), CHUNK_CHARACTERS):
-            yield Content(found.content[start : start + CHUNK_CHARACTERS])
-        yield Generated(
-            template.uri, found.path, template.mime_type, hash_of(found.content.encode())
-        )
+        return (await self._renderer.render(template, catalogue.texts_of(template), values)).content
 
     @method(title="List templates", alias="list_templates", read_only=True, open_world=False)
     async def list_templates(
@@ -183,7 +171,7 @@ class Templates(Activation):
         folder = await asyncio.to_thread(
             resolve_target, target, caller_directory(), self._workspace
         )
-        scaffold = Scaffold(ctx, folder, self._protected, asks=existing == "ask")
+        scaffold = Scaffold(ctx, folder, self._workspace, asks=existing == "ask")
         await scaffold.plan(self._renderer, catalogue, chosen, parameters)
         async with aclosing(scaffold.run(write=write, record=record)) as events:
             async for event in events:

@@ -11,7 +11,6 @@ __all__ = (
     "Action",
     "FaultInfo",
     "File",
-    "Generated",
     "Outcome",
     "Scaffolded",
     "SearchResult",
@@ -96,18 +95,6 @@ class TemplateDetails:
     text: str
 
 
-class Generated(Complete):
-    """A file was generated. Its content is the text of the run."""
-
-    uri: str
-    path: str
-    mime_type: str
-    content_hash: str
-
-    def as_line(self) -> str:
-        return f"Generated {self.path} from {self.uri}"
-
-
 class File(Event):
     """A file of a project, and what happened to it.
 
@@ -139,25 +126,22 @@ class Outcome:
 
     path: str
     action: Action
-    template: str
-    content_hash: str
 
 
 class Scaffolded(Complete):
     """A project was generated. `files` have no content: that is in the events before."""
 
     target: str
-    written: bool
+    #: Whether the files were to be written; otherwise they were only shown.
+    write: bool
     files: list[Outcome]
     #: The file that records the templates; omitted if none was written.
     record: str | None = None
-    #: Why there is no record.
-    record_problem: str | None = None
 
     def as_line(self) -> str:
         count = len(self.files)
         files = "1 file" if count == 1 else f"{count} files"
-        if not self.written:
+        if not self.write:
             return f"{files} for {self.target}; nothing was written"
         changed = sum(each.action in ("created", "replaced") for each in self.files)
         return f"{changed} of {files} written to {self.target}"

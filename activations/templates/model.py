@@ -11,6 +11,7 @@ from activations.templates.parameters import Parameter
 
 __all__ = (
     "CONTENT_BYTES",
+    "PRIVATE_FOLDERS",
     "RECORD",
     "SCHEME",
     "TEMPLATE_URI",
@@ -33,7 +34,7 @@ PATH_CHARACTERS: Final = 512
 PATH_PARTS: Final = 16
 NAME_BYTES: Final = 255
 #: Folders whose files are executed or trusted without being shown to anyone.
-_PRIVATE_FOLDERS: Final = frozenset({".git", ".hg", ".svn", ".ssh"})
+PRIVATE_FOLDERS: Final = frozenset({".git", ".hg", ".svn", ".ssh"})
 _PART: Final = re.compile(r"[a-z0-9](?:[a-z0-9._+-]{0,62}[a-z0-9+])?")
 _PATH_CHARACTERS: Final = re.compile(
     r"[^\x00-\x1f\x7f-\x9f\\:*?\"<>|\u2028\u2029\u202a-\u202e\ud800-\udfff]+"
@@ -113,7 +114,7 @@ def path_fault(path: str) -> str | None:
             return "contains characters that are not allowed in file names"
         if len(part.encode(errors="replace")) > NAME_BYTES:
             return f"has a part of more than {NAME_BYTES} bytes"
-        if part.casefold() in _PRIVATE_FOLDERS:
+        if part.casefold() in PRIVATE_FOLDERS:
             return f"is in {part}, which templates must not write to"
     if path.casefold() == RECORD:
         return "is the record of generated files"

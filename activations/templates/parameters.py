@@ -49,9 +49,7 @@ FORMATS: Final = {
         r"[a-z](?:[a-z0-9_-]{0,62}[a-z0-9])?",
         "lower case letters, digits, - and _, from a letter to a letter or digit, at most 64",
     ),
-    "identifier": Format(
-        r"[A-Za-z_][A-Za-z0-9_]{0,63}", "letters, digits and _, not a digit first"
-    ),
+    "identifier": Format(r"[A-Za-z_][A-Za-z0-9_]{0,63}", "letters, digits and _, no digit first"),
     "version": Format(r"[0-9]{1,6}(?:\.[0-9]{1,6}){0,3}", "numbers with dots, such as 3.12"),
     "module": Format(
         r"[a-z0-9][a-z0-9.-]{0,62}(?:/[A-Za-z0-9_~][A-Za-z0-9._~-]{0,62}){0,8}",
@@ -110,7 +108,7 @@ class Parameter:
         classes, words = _CLASSES[self.type]
         if not isinstance(value, classes) or (isinstance(value, bool) and self.type != "boolean"):
             yield f"{words}, not {_shown(value)}"
-        elif self.type == "array":
+        elif isinstance(value, list):
             yield from self._list_faults(value)
         else:
             fault = self._scalar_fault(value)
@@ -158,7 +156,7 @@ class Parameter:
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the values."""
-        item = {"type": self.item_type if self.type == "array" else self.type}
+        item: dict[str, Any] = {"type": self.item_type if self.type == "array" else self.type}
         if item["type"] == "string":
             chosen = FORMATS[self.format]
             item |= {"maxLength": chosen.max_characters}

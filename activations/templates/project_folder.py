@@ -11,21 +11,25 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from activations.processes.sandbox.protected_paths import ALWAYS, IF_PRESENT
+from activations.templates.model import PRIVATE_FOLDERS
 from plexus import Failed, InvalidParams
 from plexus.text import escape_controls, shorten
 
-__all__ = ("Existing", "Moved", "ProjectFolder", "resolve_target")
+__all__ = ("Existing", "Moved", "ProjectFolder", "Workspace", "resolve_target")
 
 #: Size of an existing file that is compared with a generated one.
 EXISTING_BYTES: Final = 1024 * 1024
 #: Missing folders that are created for a target.
 MAX_NEW_FOLDERS: Final = 16
+#: Characters of the path of a target.
+MAX_TARGET: Final = 4096
 #: Opened to look names up in it, which needs no permission to list it.
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -137,18 +141,39 @@ class ProjectFolder:
         return fd
 
 
-def resolve_target(text: str, base: Path, workspace: Path | None) -> Path:
+class Workspace:
+    """The only folder that may be written to while commands run in a sandbox."""
+
+    def __init__(self, path: Path, protected: Iterable[str]) -> None:
+        """Set the folder, and names in it that are executed or trusted."""
+        self.path = path.resolve()
+        self._names = frozenset(
+            name.partition("/")[0].casefold() for name in (*ALWAYS, *IF_PRESENT, *protected)
+        )
+
+    def protects(self, path: Path) -> bool:
+        """Return whether a path must not be written to."""
+        if not path.is_relative_to(self.path):
+            return True
+        return any(part.casefold() in self._names for part in path.relative_to(self.path).parts)
+
+
+def resolve_target(text: str, base: Path, workspace: Workspace | None) -> Path:
     """Return the absolute path of a target folder, without symbolic links.
 
     With a `workspace`, the target must be in it. Raises InvalidParams.
     """
-    if not text or "\0" in text or len(text) > 4096:
+    if not text or "\0" in text or len(text) > MAX_TARGET:
         raise InvalidParams.at("target", "must be the path of a folder")
     path = Path(os.path.realpath(base / Path(text).expanduser()))
-    if workspace is not None and not path.is_relative_to(workspace.resolve()):
+    if workspace is not None and workspace.protects(path):
         raise InvalidParams.at(
-            "target", f"{path} is outside of the workspace {workspace}, as the sandbox is on"
+            "target",
+            f"{path} is outside of the workspace {workspace.path}, or protected; the sandbox is on",
         )
+    private = [part for part in path.parts if part.casefold() in PRIVATE_FOLDERS]
+    if private:
+        raise InvalidParams.at("target", f"{path} is in {private[0]}, which is not a project")
     missing = [each for each in (path, *path.parents) if not os.path.lexists(each)]
     if len(missing) > MAX_NEW_FOLDERS:
         raise InvalidParams.at("target", f"more than {MAX_NEW_FOLDERS} of its folders are missing")

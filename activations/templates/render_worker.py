@@ -113,7 +113,9 @@ def answer(environment: jinja2.Environment, request: dict[str, Any]) -> dict[str
     return {"path": path, "content": content}
 
 
-def failure(where: str, message: str, *, code: str = "render", lost: bool = False) -> Any:
+def failure(
+    where: str, message: str, *, code: str = "render", lost: bool = False
+) -> dict[str, Any]:
     """Return the answer for an error; `lost` if the process should not be used again."""
     return {"error": message, "where": where, "code": code, "lost": lost}
 

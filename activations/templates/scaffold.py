@@ -18,8 +18,8 @@ from activations.templates.events import Action, File, Outcome, Scaffolded
 from activations.templates.library import Catalogue
 from activations.templates.model import RECORD, SCHEME, Template
 from activations.templates.parameters import Fault, Values, check_values
-from activations.templates.project_folder import Existing, Moved, ProjectFolder
-from activations.templates.provenance import hash_of, record_entry, update_record
+from activations.templates.project_folder import Existing, Moved, ProjectFolder, Workspace
+from activations.templates.provenance import record_entry, update_record
 from activations.templates.renderer import Renderer
 from plexus import Confirm, Context, Declined, Failed
 from plexus.errors import DeadlineExceeded, Unsupported
@@ -106,15 +106,15 @@ class Scaffold:
     """One project."""
 
     def __init__(
-        self, ctx: Context, target: Path, protected: frozenset[str], *, asks: bool
+        self, ctx: Context, target: Path, workspace: Workspace | None, *, asks: bool
     ) -> None:
-        """Set the folder of the project, and names in it that are never written.
+        """Set the folder of the project, and the only folder that may be written to, if any.
 
         asks: whether to ask before a file is replaced; otherwise it is kept.
         """
         self._ctx = ctx
         self._folder = ProjectFolder(target)
-        self._protected = protected
+        self._workspace = workspace
         #: Why files that exist are kept without asking; None while the caller can be asked.
         self._kept_because = None if asks else "it exists"
         self._files: list[_Planned] = []
@@ -149,7 +149,7 @@ class Scaffold:
                     f"{other.template.uri} and {template.uri} both generate {path}; leave one out",
                     code="conflict",
                 )
-        if path.partition("/")[0].casefold() in self._protected:
+        if self._workspace is not None and self._workspace.protects(self._folder.path / path):
             raise Failed(
                 f"{template.uri} generates {path}, which is protected while the sandbox is on",
                 code="unsafe_path",
@@ -166,21 +166,17 @@ class Scaffold:
             await self._ctx.progress(number, len(self._files), each.path)
             event = await (self._write(each) if write else self._preview(each))
             yield event
-            digest = hash_of(each.content)
-            outcomes.append(Outcome(each.path, event.action, each.template.uri, digest))
+            outcomes.append(Outcome(each.path, event.action))
             if event.action in ("created", "replaced", "unchanged"):
                 entries[each.path] = record_entry(each.template, each.values, each.content)
-        await self._ctx.progress(len(self._files), len(self._files), "all files")
-        problem = None
-        if is_recorded := write and record and bool(entries):
+        await self._ctx.progress(len(self._files), len(self._files))
+        recorded = None
+        if write and record and entries:
             problem = await asyncio.to_thread(update_record, self._folder, entries)
-        yield Scaffolded(
-            str(self._folder.path),
-            write,
-            outcomes,
-            record=RECORD if is_recorded and problem is None else None,
-            record_problem=problem,
-        )
+            recorded = RECORD if problem is None else None
+            if problem is not None:
+                await self._ctx.warning(f"The templates were not recorded: {problem}.")
+        yield Scaffolded(str(self._folder.path), write, outcomes, recorded)
 
     async def _preview(self, planned: _Planned) -> File:
         found = await asyncio.to_thread(self._folder.read, planned.path)
@@ -229,7 +225,7 @@ class Scaffold:
             # The next question would not be answered either.
             self._kept_because = "it differs, and the question whether to replace it had no answer"
             return self._kept_because
-        return None if agreed else "you declined to replace it"
+        return None if agreed else "its replacement was declined"
 
 
 def _file(
@@ -246,10 +242,11 @@ def _compare(planned: _Planned, found: Existing) -> tuple[str | None, str | None
         old = found.content.decode()
     except UnicodeDecodeError:
         return None, "it is not text"
-    lines = [text.splitlines(keepends=True) for text in (old, planned.text)]
+    before, after = (text.splitlines(keepends=True) for text in (old, planned.text))
     # A comparison takes quadratic time.
-    if max(map(len, lines)) > DIFF_LINES:
+    if max(len(before), len(after)) > DIFF_LINES:
         return None, f"it is too large to compare: the maximum is {DIFF_LINES:,} lines"
-    parts = difflib.unified_diff(*lines, f"{planned.path} (now)", f"{planned.path} (new)")
+    path = planned.path
+    parts = difflib.unified_diff(before, after, f"{path} (now)", f"{path} (new)")
     diff = "".join(each if each.endswith("\n") else f"{each}\n" for each in parts)
     return head_and_tail(replace_controls(diff, "?", "\n\t"), DIFF_CHARACTERS), None

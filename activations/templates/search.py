@@ -26,6 +26,8 @@ MAX_WORDS: Final = 10
 MIN_SIMILARITY: Final = 0.5
 #: Minimum letters of a word that another may begin with.
 MIN_PREFIX: Final = 3
+#: Minimum letters of two words that are compared by their letters.
+MIN_SIMILAR: Final = 4
 _WORD: Final = re.compile(r"[a-z0-9+]+")
 
 
@@ -84,10 +86,11 @@ def _score(word: str, weights: dict[str, float]) -> float:
     for other, weight in weights.items():
         if weight <= best:
             continue
-        if min(len(word), len(other)) >= MIN_PREFIX and (
-            other.startswith(word) or word.startswith(other)
-        ):
+        shorter = min(len(word), len(other))
+        if shorter >= MIN_PREFIX and (other.startswith(word) or word.startswith(other)):
             best = max(best, 0.75 * weight)
+            continue
+        if shorter < MIN_SIMILAR:
             continue
         own = _pairs(other)
         similarity = 2 * len(pairs & own) / (len(pairs) + len(own))

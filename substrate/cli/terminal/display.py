@@ -51,6 +51,8 @@ MAX_FIELD_CHARS = 200
 #: Colour of secondary text.
 DIM = "bright_black"
 LEVEL_COLOURS = {"warning": "yellow", "error": "red", "critical": "red", "debug": DIM}
+#: Fields of the terminal of a generated project.
+PROJECT_FIELDS = frozenset(("type", "target", "write", "files", "record"))
 
 
 class Display(Protocol):
@@ -268,7 +270,7 @@ class Readable:
             result = event["result"]
             if result is not None:
                 self._write_line(result if isinstance(result, str) else pretty_json(result))
-        elif (line := format_turn(event)) is not None:
+        elif (line := format_turn(event) or format_project(event)) is not None:
             self.remark(line, DIM)
         elif event.keys() == EVALUATION_FIELDS:
             if self._on_terminal and self._bar is not None:
@@ -341,6 +343,21 @@ def format_turn(event: Event) -> str | None:
     if isinstance(place, dict):
         parts.append(f"at {place.get('node_id')}")
     return ", ".join(parts)
+
+
+def format_project(event: Event) -> str | None:
+    """Format the terminal of a generated project; None for the terminal of another method.
+
+    Its files are events before it.
+    """
+    if not PROJECT_FIELDS.issuperset(event) or not isinstance(event.get("files"), list):
+        return None
+    count = len(event["files"])
+    files = "1 file" if count == 1 else f"{count} files"
+    if not event["write"]:
+        return f"{files} for {event['target']}; nothing was written. Add --write to write them."
+    written = sum(each["action"] in ("created", "replaced") for each in event["files"])
+    return f"{written} of {files} written to {event['target']}"
 
 
 def pretty_json(value: Any) -> str:

@@ -154,6 +154,13 @@ function Data({ event }) {
   return html`<div class="e-data"><span class="tag">${type}</span> ${names.length ? html`<${Value} value=${value} label=${type} />` : null}</div>`;
 }
 
+/** A generated file: its content, or the difference to the file that exists. @param {{event: any}} props */
+function FileChange({ event }) {
+  if (event.action === undefined || event.content === undefined) return html`<${Data} event=${event} />`;
+  const { path, action, reason, diff, content } = event;
+  return html`<div class="e-data"><span class="tag">${action}</span> <code>${path}</code>${reason ? html` <span class="dim">${reason}</span>` : null}<${Text} text=${diff ?? content} label=${diff === undefined ? path : `Difference of ${path}`} /></div>`;
+}
+
 /** @param {{event: any}} props */
 function Message({ event: { role, content } }) {
   return html`<div><span class="tag">${role}</span> ${content.type === "content" ? html`<${Markdown} text=${content.text} />` : html`<${EventView} event=${content} />`}</div>`;
@@ -179,6 +186,7 @@ const LOOKS = {
   tool_start: ({ event }) => html`<p class="e-note">The tool runs as <a href=${link("runs", event.run)}>run ${event.run}</a>.</p>`,
   tool_result: ToolResult,
   message: Message,
+  file: FileChange,
   complete: Ended,
   error: Failed,
   cancelled: ({ event }) => html`<p class="e-end">■ Stopped${event.reason ? `: ${event.reason}` : ""}</p>`,

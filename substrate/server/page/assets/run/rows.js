@@ -146,6 +146,7 @@ function eventText(event) {
   if (type === "log") return `${event.level}: ${event.message}`;
   if (type === "request") return event.message;
   if (type === "gap") return gapText(event);
+  if (type === "file" && event.content !== undefined) return `${event.path}: ${event.action}\n${event.diff ?? event.content}`;
   if (type === "resource" && event.content) return `${event.uri}\n${event.content}`;
   return `${type} ${JSON.stringify(rest)}`;
 }
