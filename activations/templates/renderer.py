@@ -60,6 +60,11 @@ class Renderer:
         self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
+    @property
+    def pids(self) -> list[int]:
+        """The processes that run."""
+        return [worker.pid for worker in self._workers.values() if worker.pid]
+
     async def render(
         self, template: Template, texts: Mapping[str, str], values: Values
     ) -> Rendered:
@@ -158,6 +163,12 @@ class _Worker:
         #: Calls that use it or wait for it.
         self.waiting = 0
         self.last_used = 0.0
+
+    @property
+    def pid(self) -> int:
+        """The process that runs; 0 for none."""
+        process = self._process
+        return 0 if process is None or process.returncode is not None else process.pid
 
     async def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a request. Raises TimeoutError and Failed, then it starts anew."""
