@@ -1,4 +1,4 @@
-"""Node, and the npm packages that the tests need: suites, other clients, and a compiler.
+"""Node, Deno, and the npm packages that tests need: suites, other clients, and a compiler.
 
 npm must be present; it installs everything once, into SUBSTRATE_NODE_DIR or, by default, into
 `.cache/node` in the repository.
@@ -23,12 +23,14 @@ from pathlib import Path
 __all__ = (
     "CLAUDE_CODE",
     "COMPILER",
+    "DENO",
     "LATEST",
     "PACKAGES",
     "STABLE",
     "NotInstalled",
     "claude_code",
     "compiler",
+    "deno",
     "installed",
     "node",
     "packer",
@@ -41,6 +43,7 @@ LATEST = "latest"
 STABLE = "stable"
 COMPILER = "compiler"
 CLAUDE_CODE = "claude-code"
+DENO = "deno"
 #: The packages by folder: two versions of one package cannot share a folder. Node is included,
 #: because the suites need a newer one than many systems have.
 PACKAGES = {
@@ -62,6 +65,7 @@ PACKAGES = {
         "htm": "3.1.1",
     },
     CLAUDE_CODE: {"@anthropic-ai/claude-code": "2.1.197"},
+    DENO: {"deno": "2.9.6"},
 }
 #: Where the package `node` puts the program, and `typescript` its compiler.
 NODE = Path("node_modules", "node", "bin", "node")
@@ -114,6 +118,11 @@ def compiler() -> tuple[Path, Path]:
 def claude_code() -> Path:
     """Return the Claude Code CLI. Raises NotInstalled."""
     return installed(CLAUDE_CODE) / "node_modules" / ".bin" / "claude"
+
+
+def deno() -> Path:
+    """Return the Deno program. Raises NotInstalled."""
+    return installed(DENO) / "node_modules" / ".bin" / "deno"
 
 
 def packer() -> list[str]:
