@@ -14,8 +14,8 @@ import plexus
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("plexus", "activations", "mcp_view", "native_rpc", "substrate")
 
-#: A program that is run by its path and never imported.
-PROGRAMS = {"activations.processes.supervisor"}
+#: Programs that are run by their path and never imported.
+PROGRAMS = {"activations.processes.supervisor", "activations.templates.render_worker"}
 #: Public names that only their own module uses. Any other name must be exported. The modules of
 #: the program are not checked for this, because they are not imported by authors.
 NOT_OFFERED = {

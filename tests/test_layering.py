@@ -37,6 +37,7 @@ BETWEEN_ACTIVATIONS = {
     "bash": {"processes"},
     "chat": {"arbor", "processes"},
     "evaluate": {"processes"},
+    "templates": {"processes"},
 }
 #: Parts of a package that the rest of the package does not import.
 APART = ("plexus.storage",)
@@ -56,7 +57,9 @@ REFERENCE = re.compile(r"(?:plexus|activations|mcp_view|native_rpc|substrate)(?:
 KEPT_TO = {
     "orjson": ("plexus.rpc.wire", "plexus.rpc.event_encoder", "plexus.rpc.json_values"),
     "msgspec": ("plexus.event_class", "plexus.events", "plexus.rpc.event_encoder"),
-    "json": ("activations.evaluate.worker",),  # runs in any interpreter, without our packages
+    # Programs that run without our packages.
+    "json": ("activations.evaluate.worker", "activations.templates.render_worker"),
+    "jinja2": ("activations.templates.render_worker",),  # never in the process of the server
     "starlette": ("substrate",),
     "uvicorn": ("substrate",),
     "click": ("substrate",),
@@ -116,6 +119,11 @@ BROAD_EXCEPTS = {
         1,
         "descriptors are closed first, then the exception is re-raised",
     ),
+    "activations.templates.project_folder": (
+        1,
+        "the draft is removed first, then the exception is re-raised",
+    ),
+    "activations.templates.render_worker": (2, "a template may raise anything, as may its values"),
     "activations.processes.supervisor": (1, "a guard must never return into the supervisor's loop"),
     "activations.chat.providers.keys": (1, "any exception of a keyring means that it has no key"),
     "substrate.server.mailbox": (1, "a failed listener must not keep messages from the others"),
@@ -441,11 +449,15 @@ PLANTED = {
         "another activation",
     ),
     "orjson": ("native_rpc/x.py", "import orjson", "which only ('plexus.rpc.wire'"),
-    "json": ("plexus/rpc/wire.py", "import json", "which only ('activations.evaluate.worker',)"),
+    "json": (
+        "plexus/rpc/wire.py",
+        "import json",
+        "which only ('activations.evaluate.worker', 'activations.templates.render_worker')",
+    ),
     "json within a function": (
         "substrate/x.py",
         "def f():\n    from json import dumps",
-        "which only ('activations.evaluate.worker',)",
+        "which only ('activations.evaluate.worker', 'activations.templates.render_worker')",
     ),
     "click": ("plexus/x.py", "import click", "which only ('substrate'"),
     "starlette": ("activations/x.py", "from starlette.responses import Response", "which only"),

@@ -1,8 +1,8 @@
 """The `templates` activation: files and whole projects from templates.
 
 A template is a file with parameters, identified by `template://{category}/{toolchain}/{variant}`.
-Its parameters are checked as a whole before anything is generated, and it is rendered in a process
-of its own. A project is only written on request, never outside of its folder, and a file that
+Its parameters are checked as a whole before anything is generated, and it is rendered in a separate
+process. A project is only written on request, never outside of its folder, and a file that
 exists is replaced only after a person has seen the difference and agreed.
 """
 
@@ -120,7 +120,7 @@ class Templates(Activation):
         open_world=False,
     )
     async def validate_template(self, resource_uri: str, parameters: dict[str, Any]) -> Validation:
-        """Check parameters against a template without generating it. Returns all errors at once.
+        """Check parameters against a template without generating it. Returns all errors together.
 
         Args:
             resource_uri: URI of the template, such as template://makefile/rust/cli.

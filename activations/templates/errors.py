@@ -18,6 +18,7 @@ __all__ = (
     "invalid_argument",
     "invalid_parameters",
     "invalid_uri",
+    "unknown_category",
     "unknown_template",
     "unknown_toolchain",
 )

@@ -33,7 +33,7 @@ URI_CHARACTERS: Final = 256
 PATH_CHARACTERS: Final = 512
 PATH_PARTS: Final = 16
 NAME_BYTES: Final = 255
-#: Folders whose files are executed or trusted without being shown to anyone.
+#: Folders whose files are executed or trusted without confirmation.
 PRIVATE_FOLDERS: Final = frozenset({".git", ".hg", ".svn", ".ssh"})
 _PART: Final = re.compile(r"[a-z0-9](?:[a-z0-9._+-]{0,62}[a-z0-9+])?")
 _PATH_CHARACTERS: Final = re.compile(

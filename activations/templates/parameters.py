@@ -1,6 +1,6 @@
 """The parameters of templates: their types, and the check of values against them.
 
-A check finds all faults at once. The formats are ours, because a pattern from a template's author
+A check finds all faults together. The formats are ours, because a pattern from a template's author
 could take exponential time.
 """
 
@@ -33,7 +33,7 @@ VALUE_CHARACTERS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class _Format:
     """What a text may contain; `pattern` takes linear time."""
 
     pattern: str
@@ -43,15 +43,15 @@ class Format:
 
 
 FORMATS: Final = {
-    "line": Format(r"", "one line of text"),
-    "text": Format(r"", "text", TEXT_CHARACTERS, "\n\t"),
-    "name": Format(
+    "line": _Format(r"", "one line of text"),
+    "text": _Format(r"", "text", TEXT_CHARACTERS, "\n\t"),
+    "name": _Format(
         r"[a-z](?:[a-z0-9_-]{0,62}[a-z0-9])?",
         "lower case letters, digits, - and _, from a letter to a letter or digit, at most 64",
     ),
-    "identifier": Format(r"[A-Za-z_][A-Za-z0-9_]{0,63}", "letters, digits and _, no digit first"),
-    "version": Format(r"[0-9]{1,6}(?:\.[0-9]{1,6}){0,3}", "numbers with dots, such as 3.12"),
-    "module": Format(
+    "identifier": _Format(r"[A-Za-z_][A-Za-z0-9_]{0,63}", "letters, digits and _, no digit first"),
+    "version": _Format(r"[0-9]{1,6}(?:\.[0-9]{1,6}){0,3}", "numbers with dots, such as 3.12"),
+    "module": _Format(
         r"[a-z0-9][a-z0-9.-]{0,62}(?:/[A-Za-z0-9_~][A-Za-z0-9._~-]{0,62}){0,8}",
         "a module path such as example.com/tool",
     ),

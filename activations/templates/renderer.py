@@ -1,9 +1,8 @@
-"""Renders templates in processes of their own, which are killed when they take too long.
+"""Renders templates in separate processes, which are killed when they take too long.
 
-A template is a program: it can loop for ever, and a sandbox can have a hole. So it runs in a
-process with limited memory and a deadline, which has no texts but those of its own folder. The
-process is kept for the next template of the same folder, because its start takes a tenth of a
-second.
+A template is a program: it can loop endlessly, and a sandbox can have a hole. So it runs in a
+process with limited memory and a deadline, which has only the texts of one folder. The process is
+kept for the next template of the same folder, because its start takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -171,7 +170,10 @@ class _Worker:
         return 0 if process is None or process.returncode is not None else process.pid
 
     async def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a request. Raises TimeoutError and Failed, then it starts anew."""
+        """Return the answer to a request. Raises TimeoutError and Failed.
+
+        After an error the next request starts another process.
+        """
         self.waiting += 1
         try:
             async with self._lock:

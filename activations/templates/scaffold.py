@@ -56,7 +56,7 @@ def select_templates(catalogue: Catalogue, toolchain: str, names: Sequence[str])
     """Return the templates of a project, in the order of their names, each once.
 
     A name is a category, a category with a variant, the name of the file, a URI, or "all".
-    Raises InvalidParams for unknown ones, with the nearest, all at once.
+    Raises InvalidParams for unknown ones, with the nearest; reports all of them together.
     """
     offered = catalogue.select(toolchain)
     chosen: dict[str, Template] = {}

@@ -47,6 +47,7 @@ CHANGES = {
         *("tasks.close_task", "tasks.create_task", "tasks.delete", "tasks.import"),
         *("tasks.link_tasks", "tasks.next_task", "tasks.update_task"),
     ],
+    "templates": ["templates.scaffold_project"],
 }
 SCOPE_OF = {name: scope for scope, names in CHANGES.items() for name in names}
 #: Methods with the read scope that change something: they affect only the caller's own runs, and

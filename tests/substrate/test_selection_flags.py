@@ -52,6 +52,7 @@ def test_everything_is_offered_by_default() -> None:
         "plexus",
         "python",
         "tasks",
+        "templates",
     }
 
 

@@ -470,7 +470,7 @@ async def test_a_cancelled_project_has_only_whole_files(
                 loop.call_soon_threadsafe(entered.set)
             real(fd)
 
-        monkeypatch.setattr(project_folder.os, "fsync", slow)
+        monkeypatch.setattr(os, "fsync", slow)
         async with plexus.stream(
             "scaffold_project",
             toolchain="node",
@@ -495,7 +495,7 @@ async def test_an_error_while_writing_leaves_the_old_file_and_no_draft(
     def fail(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(project_folder.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     async with offering(answers=[True]) as plexus:
         expect(await make(plexus, target, "readme")).fails("not_written", saying="No space left")
         expect(await make(plexus, target, "makefile")).fails("not_written", saying="No space left")
@@ -509,7 +509,7 @@ def test_a_file_system_without_links_gets_whole_files_too(
     def link(*_: object, **__: object) -> None:
         raise OSError(number, "not supported")
 
-    monkeypatch.setattr(project_folder.os, "link", link)
+    monkeypatch.setattr(os, "link", link)
     folder = ProjectFolder(tmp_path)
     folder.create("a/b", b"content")
     assert snapshot(tmp_path) == {"a/b": b"content"}
@@ -526,7 +526,7 @@ def test_a_read_only_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
             raise PermissionError(13, "Permission denied")
         return real(path, flags, *rest, **options)
 
-    monkeypatch.setattr(project_folder.os, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(Failed, match="x was not written: Permission denied") as caught:
         ProjectFolder(tmp_path).create("x", b"")
     assert caught.value.code == "not_written"

@@ -254,7 +254,12 @@ async def test_installed_packages_offer_templates_by_an_entry_point(
 
 async def test_the_group_of_entry_points_is_the_documented_one(monkeypatch: Any) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(library, "entry_points_of", lambda group: asked.append(group) or [])
+
+    def find(group: str) -> list[EntryPoint]:
+        asked.append(group)
+        return []
+
+    monkeypatch.setattr(library, "entry_points_of", find)
     async with offering() as plexus:
         await plexus.call("list_templates")
     assert asked == ["plexus.templates"]
