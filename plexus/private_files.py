@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ("data_folder", "make_folders", "open_private", "state_folder")
+__all__ = ("cache_folder", "data_folder", "make_folders", "open_private", "state_folder")
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
@@ -24,6 +24,11 @@ def state_folder() -> Path:
 def data_folder() -> Path:
     """Return the folder for data that must persist: databases, tokens, sessions."""
     return _user_folder("XDG_DATA_HOME", "~/.local/share")
+
+
+def cache_folder() -> Path:
+    """Return the folder for data that can be computed again."""
+    return _user_folder("XDG_CACHE_HOME", "~/.cache")
 
 
 def _user_folder(variable: str, default: str) -> Path:

@@ -75,8 +75,8 @@ RECORDING_MARKER: Final = "recording.announced"
 #: The namespaces of the built-in activations.
 NAMESPACES: Final = frozenset(
     {
-        *("approvals", "arbor", "bash", "chat", "claudecode"),
-        *("health", "plexus", "python", "tasks", "templates"),
+        *("analysis", "approvals", "arbor", "bash", "chat"),
+        *("claudecode", "health", "plexus", "python", "tasks", "templates"),
     }
 )
 #: What every server offers, whatever it serves: itself, and its health.
@@ -260,6 +260,7 @@ def built_ins(
         "activations.approvals:Approvals": lambda approvals: approvals(),
         "activations.bash:Bash": make_sandboxed,
         "activations.evaluate:Evaluate": make_sandboxed,
+        "activations.analysis.activation:Analysis": make_sandboxed,
         ARBOR: make_arbor,
         "activations.tasks:Tasks": lambda tasks: tasks(settings.database),
         "activations.templates:Templates": make_templates,

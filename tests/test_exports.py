@@ -19,6 +19,7 @@ PROGRAMS = {"activations.processes.supervisor", "activations.templates.render_wo
 #: Public names that only their own module uses. Any other name must be exported. The modules of
 #: the program are not checked for this, because they are not imported by authors.
 NOT_OFFERED = {
+    "activations.analysis.worker.program": {"Worker"},
     "activations.evaluate.worker.program": {"Worker"},
     "plexus.runtime.pump": {"Pace"},
     "plexus.rpc.event_encoder": {"EventEncoders"},

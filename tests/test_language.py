@@ -88,7 +88,7 @@ GERUND_EXCEPTIONS = {
 }
 #: Verbs that a tool's title begins with.
 TITLE_VERBS = re.compile(
-    "Add|Answer|Append|Approve|Archive|Ask|Call|Cancel|Change|Check|Claim|Close|Complete|Configure|"
+    "Add|Analyze|Answer|Append|Approve|Archive|Ask|Call|Cancel|Change|Check|Claim|Close|Complete|Configure|"
     "Continue|Copy|Create|Delete|Describe|Draw|Edit|End|Evaluate|Execute|Export|Find|Follow|Fork|"
     "Generate|Get|Import|Interrupt|Keep|Link|List|Move|Open|Permit|Read|Regenerate|Register|Release|Remove|"
     "Rename|Render|Replace|Report|Request|Restart|Resume|Review|Run|Search|Select|Send|Set|Show|"

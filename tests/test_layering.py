@@ -34,6 +34,7 @@ ARROWS: dict[str, set[str]] = {
 
 #: Imports between activations; otherwise they call each other with `ctx.call`.
 BETWEEN_ACTIVATIONS = {
+    "analysis": {"processes"},
     "bash": {"processes"},
     "chat": {"arbor", "processes"},
     "evaluate": {"processes"},
@@ -58,7 +59,11 @@ KEPT_TO = {
     "orjson": ("plexus.rpc.wire", "plexus.rpc.event_encoder", "plexus.rpc.json_values"),
     "msgspec": ("plexus.event_class", "plexus.events", "plexus.rpc.event_encoder"),
     # Programs that run without our packages.
-    "json": ("activations.evaluate.worker", "activations.templates.render_worker"),
+    "json": (
+        "activations.analysis.worker",
+        "activations.evaluate.worker",
+        "activations.templates.render_worker",
+    ),
     "jinja2": ("activations.templates.render_worker",),  # never in the process of the server
     "starlette": ("substrate",),
     "uvicorn": ("substrate",),
@@ -105,6 +110,7 @@ BROAD_EXCEPTS = {
     "activations.health": (1, "the exception of a health check is its result"),
     "plexus.storage.postgres.writer": (1, "the exception of a job is raised to its caller"),
     "plexus.storage.sqlite.workers": (1, "the exception of a job is raised to its caller"),
+    "activations.analysis.worker.complexity": (2, "a parser of any code may raise anything"),
     "activations.bash.activation": (
         1,
         "the process is killed first, then the exception is re-raised",
@@ -452,12 +458,12 @@ PLANTED = {
     "json": (
         "plexus/rpc/wire.py",
         "import json",
-        "which only ('activations.evaluate.worker', 'activations.templates.render_worker')",
+        "which only ('activations.analysis.worker'",
     ),
     "json within a function": (
         "substrate/x.py",
         "def f():\n    from json import dumps",
-        "which only ('activations.evaluate.worker', 'activations.templates.render_worker')",
+        "which only ('activations.analysis.worker'",
     ),
     "click": ("plexus/x.py", "import click", "which only ('substrate'"),
     "starlette": ("activations/x.py", "from starlette.responses import Response", "which only"),

@@ -43,6 +43,7 @@ def namespaces(settings: Settings) -> set[str]:
 
 def test_everything_is_offered_by_default() -> None:
     assert namespaces(Settings()) == {
+        "analysis",
         "approvals",
         "arbor",
         "bash",

@@ -1,0 +1,107 @@
+"""The `analysis` activation: complexity, churn and deep context of a project.
+
+Guarantees:
+- Every figure names its analyser with the version, and the files that were seen and skipped. What
+  was not measured is absent, with the reason.
+- Work happens in worker processes, which end with the run. No file of the project is executed or
+  imported, and no program that its git configuration names is started.
+- All formats are rendered from one model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Final
+
+from annotated_types import Ge, Le
+
+from activations.analysis.complexity import Thresholds
+from activations.analysis.complexity_analysis import analyze_complexity
+from activations.analysis.environment import Environment
+from activations.analysis.events import FileMeasured, Finding, Found, Summary
+from activations.analysis.formats import Format
+from activations.processes.sandbox.hidden_paths import OwnPaths
+from activations.processes.sandbox.profiles import Profile
+from plexus import Activation, Progress, method
+from plexus.events import Content, Data
+
+__all__ = ("Analysis",)
+
+#: Thresholds of SonarSource, complexipy and lizard.
+MAX_CYCLOMATIC: Final = 15
+MAX_COGNITIVE: Final = 15
+Threshold = Annotated[int, Ge(1), Le(10_000)]
+#: Rows of a ranking.
+TopFiles = Annotated[int, Ge(0), Le(1000)]
+#: Timeout of an analysis. The history of a large project takes minutes.
+RUN_S: Final = 3600.0
+#: The size of a report. The default fits into a result of MCP, which is cut beyond its limit.
+DEFAULT_BYTES: Final = 40_000
+MaxBytes = Annotated[int, Ge(4000), Le(1_000_000)]
+
+Events = Found | FileMeasured | Finding | Progress | Summary | Content | Data
+
+
+class Analysis(Activation):
+    """Analyze the complexity, the churn and the context of a project. Every figure is measured."""
+
+    namespace = "analysis"
+    version = "1.0.0"
+    audience = "client"
+    #: It reads files of the server, which not every principal may.
+    scope = "analysis"
+
+    def __init__(
+        self,
+        sandbox: Profile = "off",
+        workspace: str | None = None,
+        own_paths: OwnPaths | None = None,  # noqa: ARG002 - what all activations of processes take
+    ) -> None:
+        """Configure what may be analysed: in a sandbox, only folders inside the workspace."""
+        confined_to = Path(workspace or ".").resolve() if sandbox != "off" else None
+        self._environment = Environment(confined_to)
+
+    @method(
+        title="Analyze complexity",
+        alias="analyze_complexity",
+        deadline_s=RUN_S,
+        restart="from_start",
+        read_only=True,
+        open_world=False,
+    )
+    def analyze_complexity(
+        self,
+        project_path: str,
+        toolchain: str,
+        format: Format = "json",  # noqa: A002 - the name that callers send
+        max_cyclomatic: Threshold = MAX_CYCLOMATIC,
+        max_cognitive: Threshold = MAX_COGNITIVE,
+        top_files: TopFiles | None = None,
+        max_bytes: MaxBytes = DEFAULT_BYTES,
+    ) -> AsyncIterator[Events]:
+        """Measure cyclomatic and cognitive complexity of all functions, and rank files.
+
+        Streams each file and finding, then the report.
+
+        Args:
+            project_path: Folder, such as "." for the current one.
+            toolchain: rust, deno, node, python-uv, go, c, java, or auto for all languages.
+            format: Format of the report.
+            max_cyclomatic: Functions above it are violations.
+            max_cognitive: Functions above it are violations.
+            top_files: Files in the ranking; 0 shows all violations.
+            max_bytes: Maximum size of the report.
+        """
+        thresholds = Thresholds(max_cyclomatic, max_cognitive)
+        return analyze_complexity(
+            self._environment, project_path, toolchain, format, thresholds, top_files, max_bytes
+        )
+
+    async def check_health(self) -> str:
+        """Return the installed analysers. Raises Failed if the extra is not installed."""
+        return self._environment.check()
+
+    async def close(self) -> None:
+        """End all workers."""
+        await self._environment.close()

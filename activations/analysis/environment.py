@@ -1,0 +1,81 @@
+"""What all analyses of a server share: the starter of workers, the cache, and what is installed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from activations.analysis.project import ArgumentErrors, project_folder
+from activations.analysis.report import analyser_version
+from activations.analysis.worker_process import INSTALL, WorkerSettings
+from activations.processes.process import Launcher
+from plexus import Failed
+from plexus.private_files import cache_folder, make_folders, open_private
+
+__all__ = ("ANALYSERS", "Environment")
+
+#: The packages of the extra `analysis` with the module that shows whether each is installed.
+ANALYSERS: Final = {
+    "lizard": "lizard",
+    "complexipy": "complexipy",
+    "pathspec": "pathspec",
+}
+CACHE_FILE: Final = "analysis.db"
+
+
+class Environment:
+    """The resources of all analyses. Always await `close()`."""
+
+    def __init__(self, workspace: Path | None) -> None:
+        """Set the only folder that may be analysed; None for any."""
+        self.launcher = Launcher()
+        self._workspace = workspace
+
+    def boot(self) -> None:
+        """Check that the extra is installed, and start the supervisor. Raises Failed."""
+        missing = [package for package, module in ANALYSERS.items() if find_spec(module) is None]
+        if missing:
+            raise Failed(
+                f"Code analysis needs the extra `analysis`: {INSTALL}. "
+                f"Not installed: {', '.join(missing)}.",
+                code="extra_missing",
+                data={"extra": "analysis", "missing": missing},
+            )
+        self.launcher.prepare()
+
+    async def folder(self, project_path: str, errors: ArgumentErrors) -> Path:
+        """Return the folder of a project, and raise InvalidParams with all errors so far."""
+        found = await asyncio.to_thread(project_folder, project_path, errors, self._workspace)
+        errors.check()
+        return found
+
+    async def settings(self, folder: Path, strategy: str = "normal") -> WorkerSettings:
+        """Return what the workers of a run need."""
+        return WorkerSettings(str(folder), await asyncio.to_thread(_cache_path), strategy)
+
+    def check(self) -> str:
+        """Return the installed analysers. Raises Failed if one is missing."""
+        self.boot()
+        return ", ".join(f"{name} {analyser_version(name)}" for name in ANALYSERS)
+
+    async def close(self) -> None:
+        """End all workers and the supervisor."""
+        await self.launcher.close()
+
+
+def _cache_path() -> str:
+    """Return the path of the cache, which only its owner can read; empty if there can be none."""
+    try:
+        file = cache_folder() / CACHE_FILE
+        make_folders(file.parent)
+        os.close(open_private(file, os.O_RDWR))
+        with file.open("rb") as opened:
+            if opened.read(16) not in (b"", b"SQLite format 3\0"):
+                file.unlink()  # it is damaged, and derived from files that are still there
+                os.close(open_private(file, os.O_RDWR))
+    except OSError:
+        return ""
+    return str(file)
