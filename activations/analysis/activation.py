@@ -16,15 +16,14 @@ from typing import Annotated, Final
 
 from annotated_types import Ge, Le
 
+from activations.analysis.churn_analysis import analyze_churn
 from activations.analysis.complexity import Thresholds
-from activations.analysis.complexity_analysis import analyze_complexity
+from activations.analysis.complexity_analysis import Events, analyze_complexity
 from activations.analysis.environment import Environment
-from activations.analysis.events import FileMeasured, Finding, Found, Summary
 from activations.analysis.formats import Format
 from activations.processes.sandbox.hidden_paths import OwnPaths
 from activations.processes.sandbox.profiles import Profile
-from plexus import Activation, Progress, method
-from plexus.events import Content, Data
+from plexus import Activation, method
 
 __all__ = ("Analysis",)
 
@@ -40,7 +39,9 @@ RUN_S: Final = 3600.0
 DEFAULT_BYTES: Final = 40_000
 MaxBytes = Annotated[int, Ge(4000), Le(1_000_000)]
 
-Events = Found | FileMeasured | Finding | Progress | Summary | Content | Data
+#: Days of history.
+DEFAULT_DAYS: Final = 30
+Period = Annotated[int, Ge(1), Le(36_500)]
 
 
 class Analysis(Activation):
@@ -97,6 +98,31 @@ class Analysis(Activation):
         return analyze_complexity(
             self._environment, project_path, toolchain, format, thresholds, top_files, max_bytes
         )
+
+    @method(
+        title="Analyze code churn",
+        alias="analyze_code_churn",
+        deadline_s=RUN_S,
+        restart="from_start",
+        read_only=True,
+        open_world=False,
+    )
+    def analyze_code_churn(
+        self,
+        project_path: str,
+        period_days: Period = DEFAULT_DAYS,
+        format: Format = "json",  # noqa: A002 - the name that callers send
+        max_bytes: MaxBytes = DEFAULT_BYTES,
+    ) -> AsyncIterator[Events]:
+        """Report which files changed most in the git history, by whom and when.
+
+        Args:
+            project_path: Folder in a git repository, such as ".".
+            period_days: Days to look back.
+            format: Format of the report.
+            max_bytes: Maximum size of the report.
+        """
+        return analyze_churn(self._environment, project_path, period_days, format, max_bytes)
 
     async def check_health(self) -> str:
         """Return the installed analysers. Raises Failed if the extra is not installed."""

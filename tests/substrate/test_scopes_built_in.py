@@ -38,7 +38,6 @@ CHANGES = {
         *("chat.regenerate", "chat.rename", "chat.send", "chat.set_head"),
         *("claudecode.chat", "claudecode.create", "claudecode.delete", "claudecode.fork"),
     ],
-    "analysis": ["analysis.analyze_complexity"],
     "approvals": ["approvals.permit", "approvals.respond"],
     "python": [
         *("python.close_session", "python.evaluate", "python.interrupt", "python.reset"),

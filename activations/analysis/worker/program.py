@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from activations.analysis.worker.cache import Cache
+from activations.analysis.worker.churn import read_churn
 from activations.analysis.worker.complexity import measure_complexity, measure_halstead
 from activations.analysis.worker.file_list import ListOptions, list_files
 from activations.analysis.worker.source_file import Skipped, SourceFile, read_source
@@ -81,6 +82,10 @@ class Worker:
                 files, size = [], LISTED
         yield {"op": "files", "files": files}
 
+    def churn(self, since: int, until: int) -> Iterator[Report]:
+        """Report the changes of files between two times, in seconds since 1970."""
+        yield from read_churn(self._root, since, until)
+
     def measure(self, files: list[list[str]], sections: list[str]) -> Iterator[Report]:
         """Report the measurements of files, in their order."""
         for path, language in files:
@@ -126,6 +131,7 @@ def _version(package: str) -> str:
 
 
 _OPERATIONS: Final[dict[str, Callable[..., Iterator[Report]]]] = {
+    "churn": Worker.churn,
     "list": Worker.list_files,
     "measure": Worker.measure,
 }
