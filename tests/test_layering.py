@@ -458,12 +458,12 @@ PLANTED = {
     "json": (
         "plexus/rpc/wire.py",
         "import json",
-        "which only ('activations.analysis.worker'",
+        f"which only {KEPT_TO['json']}",
     ),
     "json within a function": (
         "substrate/x.py",
         "def f():\n    from json import dumps",
-        "which only ('activations.analysis.worker'",
+        f"which only {KEPT_TO['json']}",
     ),
     "click": ("plexus/x.py", "import click", "which only ('substrate'"),
     "starlette": ("activations/x.py", "from starlette.responses import Response", "which only"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from plexus import Complete, Event
+from plexus.text import replace_controls
 
 __all__ = (
     "Action",
@@ -24,8 +25,7 @@ __all__ = (
 Action: TypeAlias = Literal["create", "ask", "created", "replaced", "unchanged", "kept"]
 _LABELS = {
     "create": "would be created",
-    "ask": "differs; would be replaced only if you agree",
-    "unchanged": "unchanged",
+    "ask": "differs; would be replaced if you agree",
 }
 
 
@@ -113,6 +113,7 @@ class File(Event):
         if self.action not in ("create", "ask"):
             return line
         shown = self.content if self.diff is None else self.diff
+        shown = replace_controls(shown, "?", "\n\t")
         return f"{line}{shown}{'' if shown.endswith(chr(10)) else chr(10)}\n"
 
     def as_line(self) -> str:

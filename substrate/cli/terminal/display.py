@@ -18,6 +18,7 @@ from typing import IO, Any, Protocol
 import click
 
 from plexus.rpc import wire
+from plexus.text import replace_controls
 from substrate.cli.terminal.progress_bar import ProgressBar
 from substrate.cli.terminal.tables import format_duration
 
@@ -51,6 +52,8 @@ MAX_FIELD_CHARS = 200
 #: Colour of secondary text.
 DIM = "bright_black"
 LEVEL_COLOURS = {"warning": "yellow", "error": "red", "critical": "red", "debug": DIM}
+#: What would happen to a generated file that is only shown.
+FILE_ACTIONS = {"create": "would be created", "ask": "differs; would be replaced if you agree"}
 #: Fields of the terminal of a generated project.
 PROJECT_FIELDS = frozenset(("type", "target", "write", "files", "record"))
 
@@ -136,6 +139,7 @@ class Readable:
             "image": lambda event: self._write_line(f"[image {event['mime_type']}]"),
             "audio": lambda event: self._write_line(f"[audio {event['mime_type']}]"),
             "display": self._show_display,
+            "file": self._show_file,
             "result": self._show_value,
             "gap": lambda event: self.remark(
                 f"[items {event['from']} to {event['to']} are no longer available]", "yellow"
@@ -259,6 +263,15 @@ class Readable:
         """Show a displayed value: itself if it can be read, else its plain text."""
         media, data, text = str(event["mime_type"]), str(event["data"]), str(event["text"])
         self._write_line(data if media in READABLE_TYPES else text or f"[{media}]")
+
+    def _show_file(self, event: Event) -> None:
+        """Show a generated file: what happened to it, and what is not written."""
+        path, action, content = event["path"], event["action"], event["content"]
+        reason = f", {event['reason']}" if event.get("reason") else ""
+        self._write_line(f"{path}: {FILE_ACTIONS.get(action, action)}{reason}")
+        if action in FILE_ACTIONS:
+            text = content if event.get("diff") is None else event["diff"]
+            self._write_line(replace_controls(f"{text}\n", "?", "\n\t"))
 
     def _show_value(self, event: Event) -> None:
         event["kind"]  # KeyError marks another event type
