@@ -13,8 +13,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from mcp_view.errors import HEADER_MISMATCH, ProtocolError
+from mcp_view.meta_keys import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from mcp_view.server import McpServer
-from mcp_view.session import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from plexus.errors import RegistrationError
 from plexus.rpc import wire
 

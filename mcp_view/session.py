@@ -12,6 +12,13 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from mcp_view.errors import UNSUPPORTED_REVISION, ProtocolError
+from mcp_view.meta_keys import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROTOCOL_VERSION,
+    TASKS_EXTENSION,
+)
 from mcp_view.replies import Answer, Reply
 from mcp_view.revisions import LATEST_HANDSHAKE, REVISIONS, STATELESS, SUPPORTED, Revision
 from mcp_view.server import McpServer
@@ -22,10 +29,7 @@ from plexus.rpc.effects import WatchChanges
 from plexus.runtime.shares import FairPool
 
 __all__ = (
-    "CLIENT_CAPABILITIES",
     "LEVELS",
-    "PROTOCOL_VERSION",
-    "TASKS_EXTENSION",
     "Caller",
     "Peer",
     "ResourceSubscriptions",
@@ -40,12 +44,6 @@ __all__ = (
     "trace_context",
 )
 
-PREFIX: Final = "io.modelcontextprotocol/"
-PROTOCOL_VERSION: Final = PREFIX + "protocolVersion"
-CLIENT_CAPABILITIES: Final = PREFIX + "clientCapabilities"
-CLIENT_INFO: Final = PREFIX + "clientInfo"
-LOG_LEVEL: Final = PREFIX + "logLevel"
-TASKS_EXTENSION: Final = PREFIX + "tasks"
 #: The keys of `_meta` for W3C trace context, named like its HTTP headers.
 TRACE_KEYS: Final = ("traceparent", "tracestate")
 #: Longer values are ignored. W3C requires 512 characters to be propagated.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mcp_view.errors import ProtocolError, protocol_error
+from mcp_view.meta_keys import SERVER_INFO, SUBSCRIPTION_ID
 from mcp_view.replies import Answer, Listen, Reply
 from mcp_view.revisions import Revision
 from mcp_view.session import Caller, Peer, ResourceSubscriptions, Session
@@ -40,7 +41,6 @@ FILTERS: Final = {
     "promptsListChanged": "prompts",
     "resourcesListChanged": "resources",
 }
-SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 
 
 def session_notification(session: Session, change: Change) -> bytes | None:
@@ -105,7 +105,7 @@ class Listener:
 
     def closing_result(self, server_info: dict[str, Any]) -> bytes:
         """Return the result that closes the stream."""
-        meta = self._meta | {"io.modelcontextprotocol/serverInfo": server_info}
+        meta = self._meta | {SERVER_INFO: server_info}
         return wire.encode({"resultType": "complete", "_meta": meta})
 
 

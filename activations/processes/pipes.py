@@ -79,6 +79,8 @@ class InputPipe:
         self._rest = memoryview(data)
         self._stays_open = stays_open
         self._waiters: set[asyncio.Future[None]] = set()
+        #: Called when the command has closed its end while data was written.
+        self.on_broken: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._loop.add_writer(fd, self._write)
 
@@ -113,6 +115,8 @@ class InputPipe:
             return
         except BrokenPipeError:
             self.close()
+            if self.on_broken is not None:
+                self.on_broken()
             return
         for waiter in self._waiters:
             resolve(waiter)

@@ -13,10 +13,11 @@ from mcp_view.calls.call import Call
 from mcp_view.catalogue import Entries
 from mcp_view.elicitation import as_instructions, parse_answer, question_request
 from mcp_view.errors import MISSING_CAPABILITY, ProtocolError, RunNotLoaded, protocol_error
+from mcp_view.meta_keys import TASKS_EXTENSION
 from mcp_view.replies import Answer, Reply
 from mcp_view.revisions import Revision
 from mcp_view.server import McpServer
-from mcp_view.session import TASKS_EXTENSION, Caller, Peer
+from mcp_view.session import Caller, Peer
 from plexus.errors import Denied, InvalidParams, NotFound, PlexusError, UnknownMethod
 from plexus.events import Cancelled, ErrorEvent, Gap, QuestionAsked, Terminal
 from plexus.rpc import wire

@@ -18,10 +18,11 @@ from urllib.parse import parse_qs
 from starlette.types import Receive, Scope, Send
 
 from mcp_view.errors import UNSUPPORTED_REVISION
+from mcp_view.meta_keys import PROTOCOL_VERSION
 from mcp_view.protocol import McpConnection
 from mcp_view.revisions import HANDSHAKES
 from mcp_view.server import McpServer
-from mcp_view.session import PROTOCOL_VERSION, Session, is_stateless
+from mcp_view.session import Session, is_stateless
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
 from plexus.errors import Busy, Failed

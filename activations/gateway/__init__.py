@@ -1,0 +1,1 @@
+"""Other MCP servers as namespaces of this one."""

@@ -1,0 +1,1 @@
+"""Connections to other MCP servers: pipes, HTTP and WebSocket under one session."""

@@ -1,0 +1,494 @@
+"""A session with another server: the client of MCP on one transport.
+
+It owns every task, timer and process of the connection: `close` leaves none. A session that was
+lost is not opened again; its owner makes another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Self
+
+from activations.gateway.transports.transport import SessionLimits, Transport, too_large
+from mcp_view.client.call import ClientCall
+from mcp_view.client.client import McpClient
+from mcp_view.client.effects import Abort, End, Notify, Opened, Poll, Send, Updated
+from mcp_view.client.errors import BadMessage, Late, Lost, NotReady, UpstreamError
+from mcp_view.client.items import CallItem, Junk, Notice, Question
+from mcp_view.client.line_reader import Oversized
+from mcp_view.client.options import ClientOptions, Server
+from plexus.rpc import wire
+
+__all__ = ("UpstreamCall", "UpstreamSession")
+
+#: Texts that were no messages, kept for diagnosis and reported. Past it they are only counted.
+JUNK_KEPT: Final = 20
+JUNK_REPORTED: Final = 100
+#: Interval at which a deadline is checked again while a person signs in.
+SIGN_IN_CHECK_S: Final = 1.0
+#: Pages and entries of one list. A server that lists more is broken or hostile.
+MAX_PAGES: Final = 1000
+MAX_ENTRIES: Final = 50_000
+#: Delay before a stream of changes that has ended is opened again.
+LISTEN_AGAIN_S: Final = 5.0
+
+LISTS: Final = {
+    "tools": ("tools/list", "tools"),
+    "resources": ("resources/list", "resources"),
+    "resourceTemplates": ("resources/templates/list", "resourceTemplates"),
+    "prompts": ("prompts/list", "prompts"),
+}
+
+
+class UpstreamCall:
+    """A request in progress. Iterate over the batches of its items, then read `result`.
+
+    Leaving `async with` cancels it if it has not ended.
+    """
+
+    __slots__ = ("_call", "_deadline", "_limit_s", "_session", "_waiter")
+
+    def __init__(self, session: UpstreamSession, call: ClientCall, limit_s: float) -> None:
+        self._session = session
+        self._call = call
+        self._limit_s = limit_s
+        self._waiter: asyncio.Future[None] | None = None
+        loop = asyncio.get_running_loop()
+        self._deadline = None if call.is_done else loop.call_later(limit_s, self._expire)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the call has ended."""
+        return self._call.is_done
+
+    @property
+    def dropped(self) -> int:
+        """Items that were dropped because they were not read in time."""
+        return self._call.dropped
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The result, after the loop. Raises UpstreamError."""
+        if self._call.error is not None:
+            raise self._call.error
+        if self._call.result is None:
+            raise RuntimeError("The call has not ended.")
+        return self._call.result
+
+    def cancel(self, reason: str | None = None) -> None:
+        """Cancel the call at the server. Idempotent."""
+        self._session.client.cancel(self._call, reason)
+        self._session.flush()
+
+    def answer(self, question: Question, result: dict[str, Any]) -> None:
+        """Answer a question with a result of MCP."""
+        self._session.answer(question, result)
+
+    def refuse(self, question: Question, reason: str) -> None:
+        """Refuse to answer a question."""
+        self._session.refuse(question, reason)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[CallItem]:
+        call = self._call
+        while True:
+            items = call.take()
+            if items:
+                return items
+            if call.is_done:
+                if call.error is not None:
+                    raise call.error
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    async def wait(self) -> dict[str, Any]:
+        """Return the result, and refuse questions. Raises UpstreamError."""
+        try:
+            async for items in self:
+                for item in items:
+                    if isinstance(item, Question):
+                        self.refuse(item, "Questions cannot be answered here.")
+        finally:
+            self.cancel()
+        return self.result
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cancel()
+
+    def wake(self) -> None:
+        """Continue the reader. The session calls this."""
+        if self._call.is_done and self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _expire(self) -> None:
+        call = self._call
+        if not call.is_done:
+            late = Late(
+                f"{call.method}: no result within {self._limit_s:g} s.",
+                data={"limit_s": self._limit_s},
+            )
+            self._session.client.cancel(call, "timeout")
+            call.error = late
+            self._session.flush()
+
+
+class UpstreamSession:
+    """One session with one server."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        options: ClientOptions | None = None,
+        *,
+        on_notice: Callable[[Notice], None] | None = None,
+        limits: SessionLimits | None = None,
+    ) -> None:
+        self.transport = transport
+        self.limits = SessionLimits() if limits is None else limits
+        self.client = McpClient(options or ClientOptions(), http=transport.is_http)
+        #: Why the session ended; None while it is open, and after `close`.
+        self.error: UpstreamError | None = None
+        #: The last texts that were no messages.
+        self.junk: deque[str] = deque(maxlen=JUNK_KEPT)
+        self.junk_count = 0
+        self._on_notice = on_notice
+        self._handles: dict[ClientCall, UpstreamCall] = {}
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._opened: asyncio.Future[None] | None = None
+        self._ended = asyncio.Event()
+        self._is_closing = False
+        self._performing = False
+        self._closing: asyncio.Task[None] | None = None
+        self._uris: set[str] = set()
+
+    # --- for the owner --------------------------------------------------------------------------
+
+    @property
+    def server(self) -> Server:
+        """What the server declared."""
+        if self.client.server is None:
+            raise self.error or Lost("The session is not open.")
+        return self.client.server
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can be made."""
+        return not self._ended.is_set() and self.client.server is not None
+
+    @property
+    def stderr(self) -> str:
+        """The last of what a program wrote to its standard error."""
+        return self.transport.stderr
+
+    async def open(self) -> None:
+        """Connect and negotiate. Raises UpstreamError, with nothing left running."""
+        try:
+            try:
+                await self._attempt()
+            except Lost:
+                # A program may exit at a first message that it does not know.
+                options = self.client.options
+                if options.era != "auto" or not self.transport.restarts:
+                    raise
+                await self.transport.close()
+                self.error = None
+                self._ended.clear()
+                self.client = McpClient(options._replace(era="legacy"), http=self.client.is_http)
+                await self._attempt()
+        except UpstreamError as error:
+            self.error = error
+            raise
+        finally:
+            if not self.is_open:
+                await self.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until the session was lost or closed."""
+        await self._ended.wait()
+
+    async def close(self) -> None:
+        """End the session, its calls and its processes. Idempotent."""
+        self._is_closing = True
+        self.client.lost(Lost("The session was closed."))
+        self.flush()
+        self._ended.set()
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self.transport.close())
+        await asyncio.shield(self._closing)
+
+    def start(
+        self,
+        method: str,
+        params: dict[str, Any] | None = None,
+        *,
+        meta: dict[str, Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> UpstreamCall:
+        """Send a request. A session that has ended fails the call."""
+        call = self.client.start(method, params, meta)
+        limit_s = self.limits.call_s if timeout_s is None else timeout_s
+        handle = UpstreamCall(self, call, limit_s)
+        if not call.is_done:
+            self._handles[call] = handle
+        elif self.error is not None:
+            call.error = self.error
+        self.flush()
+        return handle
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> dict[str, Any]:
+        """Send a request and return its result. Raises UpstreamError."""
+        return await self.start(method, params, timeout_s=timeout_s).wait()
+
+    async def list_all(self, kind: str, *, timeout_s: float | None = None) -> list[dict[str, Any]]:
+        """Return all entries of "tools", "resources", "resourceTemplates" or "prompts".
+
+        Empty if the server does not have the capability. Raises UpstreamError.
+        """
+        method, key = LISTS[kind]
+        if not self.server.has("resources" if kind == "resourceTemplates" else kind):
+            return []
+        found: list[dict[str, Any]] = []
+        cursors: set[str] = set()
+        params: dict[str, Any] = {}
+        for _ in range(MAX_PAGES):
+            result = await self.request(method, params, timeout_s=timeout_s)
+            entries = result.get(key)
+            if not isinstance(entries, list):
+                raise BadMessage(f"The server answered {method} without {key}.")
+            found += [entry for entry in entries if isinstance(entry, dict)]
+            if len(found) > MAX_ENTRIES:
+                raise BadMessage(f"The server lists more than {MAX_ENTRIES} {kind}.")
+            cursor = result.get("nextCursor")
+            if not isinstance(cursor, str):
+                return found
+            if cursor in cursors:
+                raise BadMessage(f"The server repeats the cursor {cursor[:40]!r} of {method}.")
+            cursors.add(cursor)
+            params = {"cursor": cursor}
+        raise BadMessage(f"{method} has more than {MAX_PAGES} pages.")
+
+    def learn_tools(self, tools: Iterable[dict[str, Any]]) -> None:
+        """Remember tools that were listed by an earlier session."""
+        self.client.learn_tools(tools)
+        self.flush()
+
+    async def subscribe(self, uri: str) -> None:
+        """Request notices of changes of a resource. Raises UpstreamError."""
+        if self.server.revision.handshake:
+            await self.request("resources/subscribe", {"uri": uri})
+        self._uris.add(uri)
+        self.client.set_subscriptions(self._uris)
+        self.flush()
+
+    async def unsubscribe(self, uri: str) -> None:
+        """End the notices of a resource. Raises UpstreamError."""
+        if uri not in self._uris:
+            return
+        self._uris.discard(uri)
+        if self.server.revision.handshake:
+            await self.request("resources/unsubscribe", {"uri": uri})
+        self.client.set_subscriptions(self._uris)
+        self.flush()
+
+    def answer(self, question: Question, result: dict[str, Any]) -> None:
+        """Answer a question with a result of MCP. A closed question is ignored."""
+        self.client.answer(question, result)
+        self.flush()
+
+    def refuse(self, question: Question, reason: str) -> None:
+        """Refuse to answer a question."""
+        self.client.refuse(question, reason)
+        self.flush()
+
+    def roots_changed(self) -> None:
+        """Report that the roots have changed."""
+        self.client.roots_changed()
+        self.flush()
+
+    # --- for the transport ----------------------------------------------------------------------
+
+    def received(self, data: bytes | bytearray, via: int | None = None) -> None:
+        """Handle one encoded message."""
+        client = self.client
+        message = wire.decode(data, client.options.limits)
+        if isinstance(message, wire.Invalid) and message.code == wire.PARSE_ERROR:
+            client.junk(bytes(data[:400]).decode(errors="replace"))
+        else:
+            client.receive(message, len(data), via)
+
+    def oversized(self, line: Oversized) -> None:
+        """Fail the request that a discarded message answers, or all that it may answer."""
+        error = too_large(line.size, self.client.options.limits.message_bytes)
+        if line.id is not None:
+            self.client.request_failed(line.id, error)
+        else:
+            for call in self.client.calls:
+                self.client.request_failed(call.id, error)
+        self.client.junk(error.message)
+
+    def request_failed(self, request_id: int | None, error: UpstreamError) -> None:
+        """Handle a request that cannot be answered."""
+        if request_id is None:
+            self.client.junk(error.message)
+        else:
+            self.client.request_failed(request_id, error)
+        self.flush()
+
+    def session_lost(self, request_id: int | None) -> None:
+        """Handle a request whose session the server does not know."""
+        if not self.client.session_lost(request_id):
+            self.lost(Lost("The server does not know the session that it has just created."))
+        self.flush()
+
+    def lost(self, error: UpstreamError) -> None:
+        """Handle the end of the connection."""
+        if self._ended.is_set() or self._is_closing:
+            return
+        self.error = error
+        self.client.lost(error)
+        self.flush()
+        self._ended.set()
+        if self._opened is not None and not self._opened.done():
+            self._opened.set_exception(error)  # `_attempt` closes what is left
+        elif self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self.transport.close())
+
+    def flush(self) -> None:
+        """Perform the effects of the client."""
+        if self._performing:  # the outer call continues with what was added
+            return
+        self._performing = True
+        try:
+            while effects := self.client.take_effects():
+                for effect in effects:
+                    kind = effect.__class__
+                    if kind is Updated:
+                        self._wake(effect.call)  # type: ignore[union-attr]
+                    elif kind is Send:
+                        self.transport.send(effect)  # type: ignore[arg-type]
+                    else:
+                        self._perform(effect)  # type: ignore[arg-type]
+        finally:
+            self._performing = False
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _wake(self, call: ClientCall) -> None:
+        handle = self._handles.get(call)
+        if handle is not None:
+            if call.is_done:
+                del self._handles[call]
+            handle.wake()
+
+    def _perform(self, effect: Abort | End | Notify | Opened | Poll) -> None:
+        if isinstance(effect, Notify):
+            self._notify(effect.notice)
+        elif isinstance(effect, Poll):
+            self._later(effect.delay_s, self._poll, effect.call)
+        elif isinstance(effect, Abort):
+            self.transport.abort(effect.id)
+        elif isinstance(effect, Opened):
+            self.transport.opened(self.server)
+            if self._opened is not None and not self._opened.done():
+                self._opened.set_result(None)
+        elif isinstance(effect, End):
+            self.lost(effect.error)
+
+    def _notify(self, notice: Notice) -> None:
+        if isinstance(notice, Junk):
+            self.junk_count += 1
+            self.junk.append(notice.text)
+            if self.junk_count > JUNK_REPORTED:
+                return
+        if self._on_notice is not None:
+            self._on_notice(notice)
+        elif isinstance(notice, Question):
+            self.client.refuse(notice, "Questions cannot be answered here.")
+
+    def _later(self, delay_s: float, function: Callable[..., None], *args: Any) -> None:
+        def run() -> None:
+            self._timers.discard(timer)
+            function(*args)
+            self.flush()
+
+        timer = asyncio.get_running_loop().call_later(delay_s, run)
+        self._timers.add(timer)
+
+    def _poll(self, call: ClientCall) -> None:
+        self.client.poll(call)
+
+    def listening_ended(self) -> None:
+        """Open the stream of changes again, later."""
+        self._later(LISTEN_AGAIN_S, self.client.listen_again)
+
+    async def _attempt(self) -> None:
+        """Connect and negotiate once. Raises UpstreamError."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        self._opened = opened = loop.create_future()
+        connecting = loop.create_task(self._connect())
+        try:
+            limits = self.limits
+            probe_at, deadline = began + limits.probe_s, began + limits.init_s
+            while not opened.done():
+                now = loop.time()
+                if self.transport.is_waiting_for_person:
+                    probe_at, deadline = now + limits.probe_s, now + limits.init_s
+                elif now >= deadline:
+                    raise NotReady(
+                        f"The server did not complete the handshake within {limits.init_s:g} s."
+                        f"{self._last_words()}"
+                    )
+                elif now >= probe_at and self.client.is_probing:
+                    self.client.probe_timed_out()
+                    self.flush()
+                until = min(probe_at, deadline) if self.client.is_probing else deadline
+                wait_s = min(max(until - now, 0.01), SIGN_IN_CHECK_S)
+                await asyncio.wait({opened}, timeout=wait_s)
+            await opened
+        finally:
+            if opened.done() and not opened.cancelled():
+                opened.exception()  # it is raised above, or replaced by another error
+            if not connecting.done():
+                connecting.cancel()
+            with contextlib.suppress(asyncio.CancelledError, UpstreamError):
+                await connecting
+
+    async def _connect(self) -> None:
+        try:
+            await self.transport.connect(self)
+        except UpstreamError as error:
+            self.lost(error)
+            return
+        self.client.open()
+        self.flush()
+
+    def _last_words(self) -> str:
+        """Return the end of what the program wrote, for an error."""
+        text = self.stderr.strip()[-500:] or " ".join(self.junk)[-500:]
+        return f" It wrote: {text}" if text else ""
