@@ -14,7 +14,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from mcp_view.client.call import ClientCall
-from mcp_view.client.effects import Abort, Effect, End, Notify, Opened, Poll, Send, Updated
+from mcp_view.client.effects import (
+    Abort,
+    Effect,
+    End,
+    ListenLater,
+    Notify,
+    Opened,
+    Poll,
+    Send,
+    Updated,
+)
 from mcp_view.client.errors import (
     BadMessage,
     Cancelled,
@@ -160,6 +170,10 @@ class McpClient:
         """The negotiated revision."""
         return None if self.server is None else self.server.revision
 
+    def expects(self, request_id: int) -> bool:
+        """Whether the response to a request is missing."""
+        return request_id in self._expected
+
     def probe_timed_out(self) -> None:
         """Fall back to `initialize`, because the probe got no answer."""
         if self._phase == "probing":
@@ -206,6 +220,7 @@ class McpClient:
             self._fail(expected.call, error)
         elif expected.role == "listen":
             self._listening = None
+            self._effects.append(ListenLater())
 
     def session_lost(self, request_id: int | None) -> bool:
         """Negotiate a new session, because the server does not know the old one.
@@ -581,7 +596,10 @@ class McpClient:
         elif role == "initialize":
             self._on_initialized(message)
         elif role == "listen":
-            self._listening = None
+            if message.id == self._listening:
+                self._listening = None
+                if message.error is None:
+                    self._effects.append(ListenLater())
         elif call is not None and not call.is_done:
             if message.error is not None:
                 self._fail(call, Refused.of(message.error))
@@ -765,6 +783,7 @@ class McpClient:
         if request_id == self._listening and self._listening is not None:
             self._expected.pop(self._listening, None)
             self._listening = None
+            self._effects.append(ListenLater())
 
     # --- requests of the server -----------------------------------------------------------------
 

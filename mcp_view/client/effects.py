@@ -8,7 +8,7 @@ from mcp_view.client.call import ClientCall
 from mcp_view.client.errors import UpstreamError
 from mcp_view.client.items import Notice
 
-__all__ = ("Abort", "Effect", "End", "Notify", "Opened", "Poll", "Send", "Updated")
+__all__ = ("Abort", "Effect", "End", "ListenLater", "Notify", "Opened", "Poll", "Send", "Updated")
 
 
 class Send:
@@ -51,6 +51,12 @@ class Poll:
         self.delay_s = delay_s
 
 
+class ListenLater:
+    """Call `listen_again` after a delay, because the stream of changes has ended."""
+
+    __slots__ = ()
+
+
 class Updated:
     """A call has items, or has ended."""
 
@@ -84,4 +90,4 @@ class End:
         self.error = error
 
 
-Effect: TypeAlias = Send | Abort | Poll | Updated | Notify | Opened | End
+Effect: TypeAlias = Send | Abort | Poll | ListenLater | Updated | Notify | Opened | End

@@ -15,7 +15,16 @@ from typing import Any, Final, Self
 from activations.gateway.transports.transport import SessionLimits, Transport, too_large
 from mcp_view.client.call import ClientCall
 from mcp_view.client.client import McpClient
-from mcp_view.client.effects import Abort, End, Notify, Opened, Poll, Send, Updated
+from mcp_view.client.effects import (
+    Abort,
+    End,
+    ListenLater,
+    Notify,
+    Opened,
+    Poll,
+    Send,
+    Updated,
+)
 from mcp_view.client.errors import BadMessage, Late, Lost, NotReady, UpstreamError
 from mcp_view.client.items import CallItem, Junk, Notice, Question
 from mcp_view.client.line_reader import Oversized
@@ -405,11 +414,13 @@ class UpstreamSession:
                 del self._handles[call]
             handle.wake()
 
-    def _perform(self, effect: Abort | End | Notify | Opened | Poll) -> None:
+    def _perform(self, effect: Abort | End | ListenLater | Notify | Opened | Poll) -> None:
         if isinstance(effect, Notify):
             self._notify(effect.notice)
         elif isinstance(effect, Poll):
             self._later(effect.delay_s, self._poll, effect.call)
+        elif isinstance(effect, ListenLater):
+            self._later(LISTEN_AGAIN_S, self.client.listen_again)
         elif isinstance(effect, Abort):
             self.transport.abort(effect.id)
         elif isinstance(effect, Opened):
@@ -441,10 +452,6 @@ class UpstreamSession:
 
     def _poll(self, call: ClientCall) -> None:
         self.client.poll(call)
-
-    def listening_ended(self) -> None:
-        """Open the stream of changes again, later."""
-        self._later(LISTEN_AGAIN_S, self.client.listen_again)
 
     async def _attempt(self) -> None:
         """Connect and negotiate once. Raises UpstreamError."""
