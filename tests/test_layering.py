@@ -124,6 +124,11 @@ BROAD_EXCEPTS = {
     "activations.evaluate.worker.forms": (1, "a value may raise anything when it is shown"),
     "activations.evaluate.worker.program": (2, "executes any code, and reports what it raises"),
     "activations.evaluate.worker.text": (1, "an exception may raise anything when it is shown"),
+    "activations.gateway.transports.streamable_http": (
+        1,
+        "an exception of a library fails the request, which would otherwise wait for its timeout",
+    ),
+    "activations.gateway.transports.token_store": (1, "a keyring's backend may raise anything"),
     "activations.processes.process": (
         1,
         "descriptors are closed first, then the exception is re-raised",

@@ -832,14 +832,15 @@ class McpClient:
     def _call_of(self, via: int | None, *, guess: bool) -> ClientCall | None:
         """Return the call that a message belongs to, as far as that can be known.
 
-        HTTP tells it by the stream. On a pipe a message belongs to the only call in progress; with
-        `guess`, to the last one.
+        HTTP tells it by the stream, if the server uses the right one. On a pipe a message belongs
+        to the only call in progress; with `guess`, to the last one.
         """
         if via is not None:
             call = self._calls.get(via)
             if call is not None:
                 return call
-        if self.is_http or not self._calls or (len(self._calls) > 1 and not guess):
+        calls = self._calls
+        if not calls or (not guess and (self.is_http or len(calls) > 1)):
             return None
         call = self._calls[next(reversed(self._calls))]
         return call if call.tracks_progress or guess else None

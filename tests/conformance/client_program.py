@@ -21,6 +21,7 @@ from activations.gateway.transports.oauth import OAuth, OAuthClient, SignIn
 from activations.gateway.transports.session import UpstreamSession
 from activations.gateway.transports.streamable_http import HttpTransport
 from activations.gateway.transports.token_store import TokenStore
+from activations.gateway.transports.transport import SessionLimits
 from mcp_view.client.answers import with_defaults
 from mcp_view.client.errors import UpstreamError
 from mcp_view.client.items import Question
@@ -32,6 +33,8 @@ CAPABILITIES: Final = frozenset({"form", "url", "sampling", "roots"})
 #: The client metadata document that the suite knows.
 METADATA_URL: Final = "https://conformance-test.local/client-metadata.json"
 CALL_S: Final = 20.0
+#: The suite starts all clients at once, so they are slow.
+LIMITS: Final = SessionLimits(init_s=25, probe_s=15)
 #: The token type of an identity assertion of an enterprise.
 ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 
@@ -200,7 +203,7 @@ async def run(url: str) -> None:
                 sign_in_s=10,
             )
         options = ClientOptions(capabilities=CAPABILITIES, era=era)
-        session = UpstreamSession(HttpTransport(url, auth=auth), options)
+        session = UpstreamSession(HttpTransport(url, auth=auth), options, limits=LIMITS)
         try:
             await session.open()
             await SCENARIOS.get(scenario, call_all)(session, context)

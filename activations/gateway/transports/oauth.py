@@ -5,8 +5,9 @@ The protocol is that of the official SDK (`oauth_flow`), which is imported at th
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Literal
 
 from activations.gateway.transports.redirect_listener import RedirectListener
@@ -79,9 +80,19 @@ class OAuth:
         self.on_sign_in = on_sign_in
         self.client = client or OAuthClient()
         self.sign_in_s = sign_in_s
-        #: Whether a person is asked to sign in.
-        self.is_waiting = False
+        #: Whether a token is being obtained, which may take a person's time.
+        self.is_busy = False
         self._flow: OAuthFlow | None = None
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Exclude other processes while a token is obtained. Raises SignInRequired."""
+        self.is_busy = True
+        try:
+            async with self.store.lock(self.url):
+                yield
+        finally:
+            self.is_busy = False
 
     def load(self) -> OAuthFlow:
         """Return the protocol, which takes half a second to import the first time."""

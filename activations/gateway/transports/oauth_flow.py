@@ -194,7 +194,7 @@ class OAuthFlow:
         self, request: httpx2.Request, rejected: httpx2.Response | None, used: str | None
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response | None]:
         """Obtain a token, by a refresh or by a sign-in. Yields only requests of the flow."""
-        async with self._turn, self._oauth.store.lock(self._oauth.url):
+        async with self._turn, self._oauth.turn():
             await self._stored.load()
             if self._stored.is_fresh and self._stored.access_token != used:
                 self._synchronize(expired=False)
@@ -281,21 +281,13 @@ class OAuthFlow:
             raise OAuthFlowError("the authorization address is not https")
         state = parse_qs(urlsplit(url).query).get("state", [""])[0]
         await listener.start(state)
-        self._oauth.is_waiting = True
-        try:
-            await on_sign_in(SignIn(self._oauth.url, url, listener))
-        except BaseException:
-            self._oauth.is_waiting = False
-            raise
+        await on_sign_in(SignIn(self._oauth.url, url, listener))
 
     async def _wait_for_person(self) -> AuthorizationCodeResult:
         listener = self._listener
-        try:
-            if listener is None:
-                raise OAuthFlowError("the sign-in was not started")
-            found = await listener.wait(self._oauth.sign_in_s)
-        finally:
-            self._oauth.is_waiting = False
+        if listener is None:
+            raise OAuthFlowError("the sign-in was not started")
+        found = await listener.wait(self._oauth.sign_in_s)
         return AuthorizationCodeResult(code=found.code, state=found.state, iss=found.iss)
 
     # --- the flow -------------------------------------------------------------------------------

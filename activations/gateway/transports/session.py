@@ -456,15 +456,18 @@ class UpstreamSession:
     async def _attempt(self) -> None:
         """Connect and negotiate once. Raises UpstreamError."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
         self._opened = opened = loop.create_future()
+        began = loop.time()
         connecting = loop.create_task(self._connect())
         try:
             limits = self.limits
-            probe_at, deadline = began + limits.probe_s, began + limits.init_s
+            # The timeout of the probe starts with the connection.
+            await asyncio.wait({connecting, opened}, timeout=limits.init_s)
+            now = loop.time()
+            probe_at, deadline = now + limits.probe_s, began + limits.init_s
             while not opened.done():
                 now = loop.time()
-                if self.transport.is_waiting_for_person:
+                if self.transport.is_signing_in:
                     probe_at, deadline = now + limits.probe_s, now + limits.init_s
                 elif now >= deadline:
                     raise NotReady(

@@ -32,7 +32,7 @@ class StdioTransport:
     """One program."""
 
     is_http = False
-    is_waiting_for_person = False
+    is_signing_in = False
     restarts = True
 
     def __init__(self, command: Command, launcher: Launcher) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from activations.gateway.transports.oauth import OAuth
 
 __all__ = ("HttpTransport",)
+
+logger = logging.getLogger(__name__)
 
 #: The format of a session id.
 SESSION_ID: Final = re.compile(r"[\x21-\x7e]{1,1024}")
@@ -81,9 +84,9 @@ class HttpTransport:
         self._standing: asyncio.Task[None] | None = None
 
     @property
-    def is_waiting_for_person(self) -> bool:
+    def is_signing_in(self) -> bool:
         """Whether a sign-in is in progress."""
-        return self._auth is not None and self._auth.is_waiting
+        return self._auth is not None and self._auth.is_busy
 
     async def connect(self, session: UpstreamSession) -> None:
         """Create the pool. Raises UpstreamError."""
@@ -154,6 +157,9 @@ class HttpTransport:
             session.request_failed(None, Lost(f"{message.method} was not accepted in time."))
         except UpstreamError as error:
             session.request_failed(request_id, error)
+        except Exception as error:
+            logger.exception("A request to %s failed", self._http.url)
+            session.request_failed(request_id, Lost(f"The request failed: {error!r:.200}"))
         finally:
             if request_id is not None:
                 self._requests.pop(request_id, None)

@@ -52,7 +52,7 @@ class Transport(Protocol):
         """The last of what a program wrote to its standard error."""
 
     @property
-    def is_waiting_for_person(self) -> bool:
+    def is_signing_in(self) -> bool:
         """Whether a sign-in is in progress, which stops the clock."""
 
     @property
