@@ -32,9 +32,9 @@ __all__ = ("main",)
 CAPABILITIES: Final = frozenset({"form", "url", "sampling", "roots"})
 #: The client metadata document that the suite knows.
 METADATA_URL: Final = "https://conformance-test.local/client-metadata.json"
-CALL_S: Final = 20.0
+CALL_S: Final = 60.0
 #: The suite starts all clients at once, so they are slow.
-LIMITS: Final = SessionLimits(init_s=25, probe_s=15)
+LIMITS: Final = SessionLimits(init_s=90, probe_s=60)
 #: The token type of an identity assertion of an enterprise.
 ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 
@@ -122,7 +122,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
 
 async def sign_in(pending: SignIn) -> None:
     """Open the address as a browser does, and follow its redirect."""
-    async with httpx2.AsyncClient(follow_redirects=False, timeout=10, trust_env=False) as browser:
+    async with httpx2.AsyncClient(follow_redirects=False, timeout=60, trust_env=False) as browser:
         response = await browser.get(pending.url)
     pending.complete(response.headers["location"])
 
@@ -138,14 +138,14 @@ async def identity_assertion(context: Context, audience: str, resource: str) -> 
         "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
         "client_id": context["idp_client_id"],
     }
-    async with httpx2.AsyncClient(timeout=10, trust_env=False) as http:
+    async with httpx2.AsyncClient(timeout=60, trust_env=False) as http:
         response = await http.post(context["idp_token_endpoint"], data=form)
     return str(response.json()["access_token"])
 
 
 async def issuer_of(url: str) -> str:
     """Return the authorization server of a resource, which an enterprise configures."""
-    async with httpx2.AsyncClient(timeout=10, trust_env=False) as http:
+    async with httpx2.AsyncClient(timeout=60, trust_env=False) as http:
         base = str(httpx2.URL(url).copy_with(path="/"))
         for path in (
             ".well-known/oauth-protected-resource/mcp",
@@ -200,7 +200,7 @@ async def run(url: str) -> None:
                 TokenStore(Path(folder, "tokens.json"), keyring=False),
                 on_sign_in=sign_in,
                 client=await oauth_client(scenario, url, context),
-                sign_in_s=10,
+                sign_in_s=60,
             )
         options = ClientOptions(capabilities=CAPABILITIES, era=era)
         session = UpstreamSession(HttpTransport(url, auth=auth), options, limits=LIMITS)

@@ -50,6 +50,8 @@ class OAuthClient:
     #: registration is used.
     id: str | None = None
     secret: str | None = None
+    #: How the secret is sent. Authorization servers must support the default.
+    secret_sent_by: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
     #: The authorization server that knows this client.
     issuer: str | None = None
     #: The URL of a client metadata document.

@@ -115,12 +115,15 @@ class StoredTokens:
         """Return the registration."""
         client = self._oauth.client
         if client.id is not None:
+            method = "none" if client.secret is None else client.secret_sent_by
             return OAuthClientInformationFull(
                 client_id=client.id,
                 client_secret=client.secret,
                 redirect_uris=None,
                 issuer=client.issuer,
-                token_endpoint_auth_method="none" if client.secret is None else None,
+                token_endpoint_auth_method="none"
+                if client.secret is None
+                else client.secret_sent_by,
             )
         with contextlib.suppress(ValidationError):
             if "client" in self._entry:
@@ -305,7 +308,7 @@ class OAuthFlow:
                 client.issuer,
                 client.assertion,
                 scope=client.scope,
-                token_endpoint_auth_method="client_secret_basic",
+                token_endpoint_auth_method=client.secret_sent_by,
             )
         if client.grant == "client_credentials":
             return self._make_machine_provider()
@@ -349,6 +352,7 @@ class OAuthFlow:
             self._stored,
             client.id,
             client.secret or "",
+            client.secret_sent_by,
             scope=client.scope,
             issuer=client.issuer,
         )
