@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import select
 import socket
 from collections.abc import AsyncIterator, Callable
 
@@ -83,6 +84,15 @@ class InputPipe:
         self.on_broken: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._loop.add_writer(fd, self._write)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the command has closed its end, so that nothing is read any more."""
+        if self._fd < 0:
+            return True
+        poll = select.poll()
+        poll.register(self._fd, 0)
+        return bool(poll.poll(0))  # without requested events, only an error is reported
 
     async def write(self, data: bytes) -> None:
         """Write more data, and wait until at most one chunk of it is unread.

@@ -121,9 +121,7 @@ class StoredTokens:
                 client_secret=client.secret,
                 redirect_uris=None,
                 issuer=client.issuer,
-                token_endpoint_auth_method="none"
-                if client.secret is None
-                else client.secret_sent_by,
+                token_endpoint_auth_method=method,
             )
         with contextlib.suppress(ValidationError):
             if "client" in self._entry:

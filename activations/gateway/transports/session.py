@@ -462,7 +462,9 @@ class UpstreamSession:
         try:
             limits = self.limits
             # The timeout of the probe starts with the connection.
-            await asyncio.wait({connecting, opened}, timeout=limits.init_s)
+            begun = {connecting, opened}
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait(begun, timeout=limits.init_s, return_when=first)
             now = loop.time()
             probe_at, deadline = now + limits.probe_s, began + limits.init_s
             while not opened.done():

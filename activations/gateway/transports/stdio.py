@@ -24,6 +24,8 @@ __all__ = ("StdioTransport",)
 
 #: Bytes of standard error that are kept.
 STDERR_BYTES: Final = 16 * 1024
+#: Interval at which the input of a program is checked while calls are in progress.
+WATCH_S: Final = 1.0
 #: Timeout for a program to exit after SIGTERM.
 TERM_S: Final = 1.0
 
@@ -73,6 +75,7 @@ class StdioTransport:
             loop.create_task(self._read(process, session)),
             loop.create_task(self._write(process)),
             loop.create_task(self._read_errors(process)),
+            loop.create_task(self._watch_input(process, session)),
         ]
 
     def send(self, message: Send) -> None:
@@ -159,6 +162,15 @@ class StdioTransport:
             self._stderr += data
             del self._stderr[:-STDERR_BYTES]
             await asyncio.sleep(0)
+
+    async def _watch_input(self, process: Process, session: UpstreamSession) -> None:
+        """Notice a closed input although nothing is written: calls would wait for ever."""
+        pipe = process.stdin
+        while pipe is not None:
+            await asyncio.sleep(WATCH_S)
+            if session.client.calls and pipe.is_broken:
+                self._on_input_closed()
+                return
 
     def _on_input_closed(self) -> None:
         if self._session is not None and self._process is not None:
