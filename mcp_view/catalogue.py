@@ -205,7 +205,8 @@ class Catalogue:
         if revision.structured:
             output = output_schema(spec)
             if output is not None:
-                tool["outputSchema"] = lean_schema(output, keeps_null=True)
+                lean = output if spec.given_result else lean_schema(output, keeps_null=True)
+                tool["outputSchema"] = lean
         if revision.tool_hints:
             hints = _hints(spec)
             if hints:
@@ -214,13 +215,15 @@ class Catalogue:
             meta = self._meta(spec)
             if meta:
                 tool["_meta"] = meta
+        if spec.icons and revision.titles:
+            tool["icons"] = spec.icons
         if revision.tasks == "core":
             tool["execution"] = {"taskSupport": TASK_SUPPORT[spec.background]}
         return name, tool
 
     def _meta(self, spec: MethodSpec) -> dict[str, Any]:
         """Return the keys that Claude Code reads."""
-        meta: dict[str, Any] = {}
+        meta: dict[str, Any] = {**(spec.meta or {})}
         chars = self._result_chars(spec)
         if chars > HOST_RESULT_CHARS:
             meta[MAX_RESULT_KEY] = min(chars, HOST_MAX_RESULT_CHARS)
@@ -262,6 +265,8 @@ def _prompt_entry(
 
 def output_schema(spec: MethodSpec) -> dict[str, Any] | None:
     """Return the schema of a method's result if it is an object with named properties."""
+    if spec.given_result is not None:
+        return spec.given_result
     if spec.kind != "plain":
         return None
     if spec.returns_media:

@@ -18,6 +18,7 @@ from plexus.events import (
     MEDIA,
     Audio,
     Content,
+    ContentResult,
     Data,
     Detached,
     Event,
@@ -38,7 +39,7 @@ from plexus.rpc import wire
 from plexus.runtime.log import Batch
 from plexus.text import head_and_tail
 
-__all__ = ("Block", "Reducer", "content_block", "text_only_result")
+__all__ = ("Block", "Reducer", "content_block", "supported_block", "text_only_result")
 
 Block = dict[str, Any]
 
@@ -56,6 +57,7 @@ class Reducer:
         "_block_bytes",
         "_block_limit",
         "_blocks",
+        "_exact",
         "_head",
         "_limit",
         "_omitted_blocks",
@@ -78,6 +80,8 @@ class Reducer:
         self._tail: deque[str] | None = None
         self._tail_size = 0
         self._blocks: list[Block] = []
+        #: The blocks of a result that another server sent, which are not joined.
+        self._exact: list[Block] = []
         self._block_bytes = 0
         self._omitted_blocks = 0
         #: Characters in separate text blocks.
@@ -121,6 +125,20 @@ class Reducer:
             self._omitted_blocks += 1
         else:
             self._blocks.append(block)
+
+    def add_content(self, blocks: list[Block], size: int) -> None:
+        """Add the blocks of another server: unchanged, unless they exceed a limit."""
+        texts = [block.get("text", "") for block in blocks if block.get("type") == "text"]
+        fits = sum(map(len, texts)) + self._size <= self._limit
+        if fits and self._block_bytes + size <= self._block_limit:
+            self._exact += [supported_block(block, self.revision) for block in blocks]
+            self._block_bytes += size
+            return
+        for block in blocks:
+            if block.get("type") == "text":
+                self.add_text(block.get("text", "") + "\n")
+            else:
+                self.add_block(supported_block(block, self.revision), len(wire.encode(block)))
 
     def add_side_text(self, text: str) -> None:
         """Add a separate text block. A long text keeps its head and tail.
@@ -167,6 +185,8 @@ class Reducer:
         blocks = self._blocks
         if text:
             blocks = [{"type": "text", "text": text}, *blocks]
+        if self._exact:
+            blocks = [*blocks, *self._exact]
         if self._omitted_blocks:
             note = f"[{self._omitted_blocks} more blocks omitted: the result is full]"
             blocks = [*blocks, {"type": "text", "text": note}]
@@ -184,6 +204,8 @@ class Reducer:
     def content(self, terminal: Terminal, log_uri: str) -> list[Block]:
         """Return the blocks of the result of an ended run."""
         blocks = self.blocks(log_uri)
+        if terminal.__class__ is ContentResult:
+            return blocks
         if terminal.failed:
             why = (
                 terminal.as_text() or terminal.as_line() or _terminal_fields(terminal) or NO_OUTPUT
@@ -270,6 +292,10 @@ def _result(reducer: Reducer, event: Result, _: bytes) -> None:
         reducer.add_text(_text_of(value))
 
 
+def _content_result(reducer: Reducer, event: ContentResult, raw: bytes) -> None:
+    reducer.add_content(event.content, len(raw))
+
+
 def _data(reducer: Reducer, _: Event, raw: bytes) -> None:
     """Add an event without text or block form as a line of JSON."""
     reducer.add_text(raw.decode() + "\n")
@@ -308,6 +334,16 @@ def content_block(event: Event, revision: Revision) -> Block:
     return {"type": "text", "text": event.as_text() or event.as_line()}
 
 
+def supported_block(block: Block, revision: Revision) -> Block:
+    """Return a content block that another server sent, in a form that this revision supports."""
+    kind = block.get("type")
+    if kind == "audio" and not revision.audio:
+        return {"type": "text", "text": f"[audio {block.get('mimeType', '')}]"}
+    if kind == "resource_link" and not revision.links:
+        return {"type": "text", "text": f"[resource {block.get('uri', '')}]"}
+    return block
+
+
 def _resource_block(event: Resource, revision: Revision) -> Block:
     """Embed a resource with content. Without content it is a link, or a line of text."""
     kind = {} if event.mime_type is None else {"mimeType": event.mime_type}
@@ -336,6 +372,7 @@ _KNOWN: Final[dict[type[Event], Adder]] = {
     Audio: _medium,
     Resource: _medium,
     Result: _result,
+    ContentResult: _content_result,
     Terminal: _skip,
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mcp_view.catalogue import (
     SPELLINGS,
@@ -18,7 +18,7 @@ from mcp_view.reducer import Reducer
 from mcp_view.revisions import REVISIONS, Revision
 from mcp_view.tool_sets import STANDARD_TOOLS, ToolSet
 from plexus.errors import NotFound
-from plexus.events import Result, Terminal
+from plexus.events import ContentResult, Result, Terminal
 from plexus.registry.activation_tree import NAME_LENGTH
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
@@ -30,6 +30,8 @@ __all__ = ("McpOptions", "McpServer")
 
 #: How long a client may cache a list. Subscribers are notified earlier.
 LIST_TTL_MS = 60_000
+#: The key of the server's name and version in the `_meta` of results.
+SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 #: Maximum number and length of cached tool names. Unknown names are cached too, and a client may
 #: send any name up to the size of a message.
 MAX_CACHED_NAMES = 10_000
@@ -133,7 +135,14 @@ class McpServer:
         return known
 
     def structured_content(self, revision: Revision, spec: MethodSpec, terminal: Terminal) -> bytes:
-        """Return the `structuredContent` field of a result; empty without an output schema."""
+        """Return the `structuredContent` field of a result; empty without an output schema.
+
+        The value of another server's result is part of it with and without a schema.
+        """
+        if isinstance(terminal, ContentResult):
+            if terminal.value is None or not revision.structured:
+                return b""
+            return b',"structuredContent":' + wire.encode(terminal.value)
         if spec.kind != "plain" or not revision.structured or not isinstance(terminal, Result):
             return b""
         if not self.has_output_schema(spec):
@@ -142,7 +151,9 @@ class McpServer:
 
     def find_method(self, name: str, role: str) -> MethodSpec | None:
         """Return the listed method of this role with this external name; None if there is none."""
-        spec = self.hub.find_method(self.options.names.method_of(name))
+        hub = self.hub
+        # The name as it is comes second: an alias of a tool may have dashes.
+        spec = hub.find_method(self.options.names.method_of(name)) or hub.find_method(name)
         return spec if spec is not None and spec.role == role and spec.listed else None
 
     def find_prompt(self, name: str) -> tuple[MethodSpec, dict[str, Any]] | None:
@@ -166,13 +177,24 @@ class McpServer:
         if revision.handshake:
             return b""
         info = wire.encode(self.info(revision))
-        return b',"_meta":{"io.modelcontextprotocol/serverInfo":%b}' % info
+        return b',"_meta":{"%b":%b}' % (SERVER_INFO.encode(), info)
 
-    def result(self, revision: Revision, body: bytes, kind: bytes = b"complete") -> bytes:
-        """Encode a result with these fields. `kind` is its `resultType`."""
+    def result(
+        self,
+        revision: Revision,
+        body: bytes,
+        kind: bytes = b"complete",
+        meta: dict[str, Any] | None = None,
+    ) -> bytes:
+        """Encode a result with these fields. `kind` is its `resultType`, `meta` its `_meta`."""
         if revision.handshake:
+            if meta:
+                body += b'%b"_meta":%b' % (b"," if body else b"", wire.encode(meta))
             return b"{%b}" % body
         comma = b"," if body else b""
+        if meta:
+            whole = wire.encode(meta | {SERVER_INFO: self.info(revision)})
+            return b'{%b%b"resultType":"%b","_meta":%b}' % (body, comma, kind, whole)
         return b'{%b%b"resultType":"%b"%b}' % (body, comma, kind, self._suffixes[revision.name])
 
     def cacheable(self, revision: Revision, body: bytes, ttl_ms: int = LIST_TTL_MS) -> bytes:

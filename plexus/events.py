@@ -31,6 +31,7 @@ __all__ = (
     "Cancelled",
     "Complete",
     "Content",
+    "ContentResult",
     "Data",
     "Detached",
     "ErrorEvent",
@@ -381,6 +382,45 @@ class Result(Complete):
 
     def as_text(self) -> str:
         return self.result if isinstance(self.result, str) else ""
+
+
+class ContentResult(Complete):
+    """The run completed with content blocks and, if it has one, a value.
+
+    The result of a tool of another MCP server, as that server sent it.
+    """
+
+    #: The blocks, as MCP writes them: {"type": "text", "text": ...} and others. For a resource its
+    #: contents, for a prompt its messages.
+    content: list[dict[str, Any]]
+    #: The value of the result, if it has one besides the content.
+    value: Any = None
+    #: Whether the tool failed. The content then has the reason.
+    is_error: bool = False
+    #: Further fields that the other server sent, by its own keys.
+    meta: dict[str, Any] | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.is_error
+
+    def as_text(self) -> str:
+        return "\n".join(filter(None, map(_block_text, self.content)))
+
+
+def _block_text(block: dict[str, Any]) -> str:
+    """Return a content block as a person reads it."""
+    inner = block.get("content")
+    if isinstance(inner, dict):  # a message of a prompt
+        return f"{block.get('role', '')}: {_block_text(inner)}"
+    resource = block.get("resource")
+    if isinstance(resource, dict):  # an embedded resource
+        block = resource
+    text = block.get("text")
+    if isinstance(text, str):
+        return text
+    name = block.get("uri") or block.get("mimeType") or ""
+    return f"[{block.get('type', 'resource')} {name}]".replace(" ]", "]")
 
 
 class ErrorEvent(Terminal, tag="error"):

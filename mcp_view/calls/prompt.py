@@ -7,11 +7,12 @@ from typing import Any
 
 from mcp_view.calls.buffered import BufferedCall, ListCall
 from mcp_view.errors import ProtocolError
-from mcp_view.reducer import content_block
+from mcp_view.reducer import content_block, supported_block
 from mcp_view.replies import Answer, Reply
+from mcp_view.revisions import Revision
 from mcp_view.session import Caller, Peer, trace_context
 from plexus.errors import PlexusError
-from plexus.events import Content, Event, Message, Result, Terminal
+from plexus.events import Content, ContentResult, Event, Message, Result, Terminal
 from plexus.rpc import wire
 from plexus.rpc.effects import StartCall
 
@@ -66,13 +67,17 @@ class GetPrompt(BufferedCall):
     def result(self, events: list[Event], terminal: Terminal) -> bytes:
         """Return the messages that were yielded or returned. A text becomes one message."""
         self.raise_if_failed(terminal)
+        revision = self.caller.revision
+        if isinstance(terminal, ContentResult):  # as another server sent them
+            sent = [_supported(message, revision) for message in terminal.content]
+            body = wire.encode({"description": self._description, "messages": sent})
+            return self.peer.server.result(revision, body[1:-1])
         messages: list[Any] = [event for event in events if isinstance(event, Message)]
         value = terminal.result if isinstance(terminal, Result) else None
         if isinstance(value, str):
             messages = [Message("user", Content(value))]
         elif value is not None:
             messages = value
-        revision = self.caller.revision
         body = wire.encode(
             {
                 "description": self._description,
@@ -83,6 +88,14 @@ class GetPrompt(BufferedCall):
             }
         )
         return self.peer.server.result(revision, body[1:-1])
+
+
+def _supported(message: dict[str, Any], revision: Revision) -> dict[str, Any]:
+    """Return a message that another server sent, in a form that this revision supports."""
+    content = message.get("content")
+    if not isinstance(content, dict):
+        return message
+    return message | {"content": supported_block(content, revision)}
 
 
 def complete(

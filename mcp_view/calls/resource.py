@@ -11,7 +11,7 @@ from mcp_view.revisions import Revision
 from mcp_view.session import Caller, Peer
 from mcp_view.subscriptions import read_uri
 from plexus.errors import NotFound
-from plexus.events import Event, Resource, Result, Terminal
+from plexus.events import ContentResult, Event, Resource, Result, Terminal
 from plexus.rpc import wire
 
 __all__ = ("ReadResource", "list_resources", "list_templates", "read_resource")
@@ -78,6 +78,9 @@ class ReadResource(BufferedCall):
             error = NotFound(terminal.as_text(), data={"uri": self._uri})
             raise protocol_error(error, self.caller.revision)
         self.raise_if_failed(terminal)
+        if isinstance(terminal, ContentResult):  # as another server sent them
+            body = b'"contents":' + wire.encode(terminal.content)
+            return self.peer.server.cacheable(self.caller.revision, body, 0)
         found: list[Any] = [event for event in events if isinstance(event, Resource)]
         value = terminal.result if isinstance(terminal, Result) else None
         if value is not None:

@@ -18,7 +18,7 @@ from mcp_view.replies import Answer, Notify, NotifyCounted, Reply
 from mcp_view.server import McpServer
 from mcp_view.session import LEVELS, Caller, Peer, trace_context
 from plexus.errors import InvalidParams, PlexusError
-from plexus.events import Detached, Event, Log, Progress, QuestionAnswered, Terminal
+from plexus.events import ContentResult, Detached, Event, Log, Progress, QuestionAnswered, Terminal
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
 from plexus.rpc.effects import (
@@ -376,29 +376,30 @@ class ToolCall(Call):
         """Encode the result with this content."""
         server, revision = self.peer.server, self.caller.revision
         body += server.structured_content(revision, self._spec, terminal)
-        return server.result(
-            revision, body + self._related_task_meta() if self.related_task else body
-        )
+        meta = self._related_task_meta()
+        if isinstance(terminal, ContentResult) and terminal.meta:
+            meta = terminal.meta | meta
+        return server.result(revision, body, meta=meta)
 
-    def _related_task_meta(self) -> bytes:
-        """Return the `_meta` field that names the task of the result."""
-        return b',"_meta":' + wire.encode({RELATED_TASK: {"taskId": str(self.run.id)}})
+    def _related_task_meta(self) -> dict[str, Any]:
+        """Return the `_meta` field that names the task of the result, if it has one."""
+        return {RELATED_TASK: {"taskId": str(self.run.id)}} if self.related_task else {}
 
     def answer_text(self, text: str, *, failed: bool = False) -> list[Reply]:
         """End the call with the output of the run so far and this text."""
         server, revision = self.peer.server, self.caller.revision
         text, _ = wire.shorten_error(text, None, server.hub.limits.error_bytes)
         blocks = [{"type": "text", "text": text}]
-        related = b""
+        related: dict[str, Any] = {}
         if self.state is not State.STARTING:
-            related = self._related_task_meta() if self.related_task else b""
+            related = self._related_task_meta()
             if self._reducer is not None:
                 blocks = [*self._reducer.blocks(f"run://{self.run.id}"), *blocks]
         # A tool with an output schema either returns a matching value or has failed.
         failed = failed or (revision.structured and server.has_output_schema(self._spec))
         flag = b"true" if failed else b"false"
-        body = b'"content":%b,"isError":%b%b' % (wire.encode(blocks), flag, related)
-        return self.answer(server.result(revision, body))
+        body = b'"content":%b,"isError":%b' % (wire.encode(blocks), flag)
+        return self.answer(server.result(revision, body, meta=related))
 
 
 def _log_message(event: Log, logger: str) -> bytes:

@@ -129,6 +129,12 @@ class MethodSpec:
     record: Record | None = None
     #: What happens when the caller disconnects; None for the operator's setting.
     on_disconnect: OnDisconnect | None = None
+    #: JSON Schema of the value of a result, if it was given with the method.
+    given_result: dict[str, Any] | None = None
+    #: Fields for MCP clients that were given with the method, by the keys of their authors.
+    meta: dict[str, Any] | None = None
+    #: Icons for clients, as MCP describes them.
+    icons: list[dict[str, Any]] | None = None
     #: Its entry in `plexus.schema` from a manifest; otherwise it is created when needed.
     schema_entry: dict[str, Any] | None = None
     #: Completers by argument.
