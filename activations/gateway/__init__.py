@@ -1,1 +1,6 @@
-"""Other MCP servers as namespaces of this one."""
+"""Other MCP servers as namespaces: a call there is a run here.
+
+`mount_config.py` and `mount_file.py` read what is mounted, `catalogue.py` has what servers offer
+and what of it is trusted, `methods.py` makes methods of it, `mount.py` is the activation of one
+server, `calls.py` its calls, `session_pool.py` its sessions, and `gateway.py` all mounts of a hub.
+"""

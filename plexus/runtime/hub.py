@@ -201,7 +201,7 @@ class Plexus:
 
     def _changed(self, new: Node | None, old: Node | None) -> None:
         """Notify listeners of an activation that was added, removed or replaced."""
-        if old is not None:
+        if old is not None and not _is_same(old, new):
             self._retired.append(old)
         self._schemas.clear()
         touched = {change for node in (new, old) if node is not None for change in lists_of(node)}
@@ -545,6 +545,13 @@ class Plexus:
         await close_activations(node for root in roots for node in walk(root) if node.is_loaded)
         if self.storage is not None:
             await self.storage.close()
+
+
+def _is_same(old: Node, new: Node | None) -> bool:
+    """Whether an activation was registered again, with other methods."""
+    if new is None or not old.is_loaded or not new.is_loaded:
+        return False
+    return old.activation is new.activation
 
 
 def _no_page() -> None:

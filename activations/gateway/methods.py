@@ -1,0 +1,316 @@
+"""The methods of a mount, made from the definitions of the other server.
+
+Each tool and each prompt is a method; one method reads all resources. Nothing here is trusted: a
+definition that has another form than it should is put right, so that lists, search and schemas of
+all other methods work.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from activations.gateway.argument_schema import compile_schema
+from activations.gateway.catalogue import Catalogue, Definition
+from activations.gateway.names import (
+    MountTemplate,
+    method_names,
+    outer_uri,
+    rewrite_meta,
+)
+from activations.gateway.visible_text import show_invisible
+from plexus.activation import Hints, ResourceMark
+from plexus.registry.activation_tree import NAME_LENGTH
+from plexus.registry.parameters import Parameter
+from plexus.registry.signature import MethodSpec
+from plexus.registry.uri_templates import Template
+
+if TYPE_CHECKING:  # imported for annotations only: it imports this module
+    from activations.gateway.mount import Mount
+
+__all__ = ("CONTEXT", "mount_methods")
+
+#: The name under which the context of a call is passed: no tool can have an argument like it.
+CONTEXT: Final = "\0context"
+#: The method that reads resources, and the ends of names that would otherwise exist twice.
+READ: Final = "read_resource"
+PROMPT: Final = "_prompt"
+TEMPLATE: Final = "_template"
+#: Characters of a description. Claude Code shows the first 2 KB of one.
+MAX_DESCRIPTION: Final = 16_000
+#: Keys of a schema whose texts models read.
+_TEXT_KEYS: Final = ("description", "title")
+MAX_DEPTH: Final = 32
+NO_HINTS: Final = Hints()
+
+
+def mount_methods(mount: Mount, catalogue: Catalogue) -> list[MethodSpec]:
+    """Return the methods of a mount."""
+    config = mount.config
+    offered = {name: each for name, each in catalogue.tools.items() if config.offers(name)}
+    waiting = [name for name in catalogue.held if config.offers(name)]
+    names = method_names(config.name, {*offered, *waiting}, config.rename)
+    specs = {
+        names[tool]: _tool(mount, names[tool], tool, definition, is_held=tool in catalogue.held)
+        for tool, definition in offered.items()
+    }
+    for tool in waiting:
+        if names[tool] not in specs:
+            definition = {"name": tool, "description": "Held until a person approves it."}
+            specs[names[tool]] = _tool(mount, names[tool], tool, definition, is_held=True)
+    for prompt in catalogue.prompts:
+        name = method_names(config.name, [prompt["name"]], {})[prompt["name"]]
+        for free in (name, name + PROMPT):
+            if free not in specs and len(free) <= NAME_LENGTH:
+                specs[free] = _prompt(mount, free, prompt)
+                break
+    if catalogue.resources or catalogue.templates:
+        specs |= _resources(mount, specs, catalogue.templates)
+    return list(specs.values())
+
+
+def _tool(
+    mount: Mount, name: str, tool: str, definition: Definition, *, is_held: bool
+) -> MethodSpec:
+    config = mount.config
+    schema = _object_schema(definition.get("inputSchema"))
+    described = config.describe.get(tool, definition.get("description", ""))
+    annotations = definition.get("annotations")
+    hints = annotations if isinstance(annotations, dict) else {}
+    title = definition.get("title") or hints.get("title")
+    plain = f"{config.name}.{tool}"
+    output = definition.get("outputSchema")
+    icons = definition.get("icons")
+    spec = _spec(
+        mount,
+        name,
+        partial(_call_tool, mount, tool),
+        description=described,
+        title=title if isinstance(title, str) else None,
+        schema=schema,
+        hints=Hints(
+            read_only=_flag(hints.get("readOnlyHint")),
+            destructive=_flag(hints.get("destructiveHint")),
+            idempotent=_flag(hints.get("idempotentHint")),
+            open_world=_flag(hints.get("openWorldHint")),
+        ),
+        listed=not is_held,
+        audience="model" if config.exposes(tool, name) else "client",
+        alias=plain if plain != name else None,
+        given_result=_visible(output) if _is_object_schema(output) else None,
+        meta=rewrite_meta(config.name, definition.get("_meta")),
+        icons=icons if isinstance(icons, list) else None,
+    )
+    spec.validate = partial(_validate_first, spec, schema)
+    return spec
+
+
+def _validate_first(
+    spec: MethodSpec, schema: dict[str, Any], arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """Compile the schema of a tool at its first call."""
+    spec.validate = compile_schema(spec.name, schema)
+    return spec.validate(arguments)
+
+
+def _prompt(mount: Mount, name: str, prompt: dict[str, Any]) -> MethodSpec:
+    listed = prompt.get("arguments")
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, dict) and isinstance(each.get("name"), str):
+            text = each.get("description")
+            described = show_invisible(text) if isinstance(text, str) else ""
+            properties[each["name"]] = {"type": "string", "description": described}
+            if each.get("required") is True:
+                required.append(each["name"])
+    schema = {"type": "object", "properties": properties, "required": required}
+    title = prompt.get("title")
+    spec = _spec(
+        mount,
+        name,
+        partial(_get_prompt, mount, prompt["name"]),
+        description=prompt.get("description", ""),
+        title=title if isinstance(title, str) else None,
+        schema=schema | {"additionalProperties": False},
+        role="prompt",
+    )
+    spec.validate = partial(_validate_first, spec, spec.given_schema or {})
+    return spec
+
+
+def _resources(
+    mount: Mount, taken: Iterable[str], templates: list[dict[str, Any]]
+) -> dict[str, MethodSpec]:
+    """Return the method that reads every resource, and one entry for each template."""
+    path, names = mount.config.name, set(taken)
+    name = next(
+        each for each in (f"{path}.{READ}", f"{path}.{READ}_of_server") if each not in names
+    )
+    reader = _reader(mount, name, "Read a resource of the server.", MountTemplate(path))
+    specs = {name: reader}
+    for number, each in enumerate(templates, 1):
+        inner = each.get("uriTemplate")
+        template = _ListedTemplate(outer_uri(path, inner)) if isinstance(inner, str) else None
+        if template is None:
+            continue
+        label, kind = each.get("name"), each.get("mimeType")
+        described = each.get("description", "")
+        entry = _reader(mount, f"{path}.{READ}{TEMPLATE}_{number}", described, template)
+        entry.resource = ResourceMark(
+            template.uri,
+            label if isinstance(label, str) else None,
+            None,
+            kind if isinstance(kind, str) else None,
+        )
+        specs[entry.name] = entry
+    return specs
+
+
+class _ListedTemplate(Template):
+    """A template of the other server: it is listed, and its URIs are read by the mount's own."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri.partition("{")[0] + "{rest}")
+        self.uri = self.shape = uri
+
+    def match(self, uri: str) -> dict[str, str] | None:  # noqa: ARG002 - the base has it
+        """Match nothing."""
+        return None
+
+
+def _reader(mount: Mount, name: str, description: Any, template: Template) -> MethodSpec:
+    uri = {"type": "string", "description": "URI at the server."}
+    schema = {"type": "object", "properties": {"uri": uri}, "required": ["uri"]}
+    spec = _spec(
+        mount,
+        name,
+        partial(_read_resource, mount),
+        description=description,
+        title=None,
+        schema=schema,
+        role="resource",
+        hints=Hints(read_only=True),
+    )
+    spec.template = template
+    spec.resource = ResourceMark(template.uri, None, None, None)
+    spec.validate = partial(_validate_first, spec, schema)
+    return spec
+
+
+def _spec(
+    mount: Mount,
+    name: str,
+    function: Callable[..., Any],
+    *,
+    description: Any,
+    title: str | None,
+    schema: dict[str, Any],
+    role: Any = "method",
+    hints: Hints = NO_HINTS,
+    listed: bool = True,
+    audience: Any = "client",
+    alias: str | None = None,
+    **given: Any,
+) -> MethodSpec:
+    text = show_invisible(description)[:MAX_DESCRIPTION] if isinstance(description, str) else ""
+    config = mount.config
+    return MethodSpec(
+        name=name,
+        owner=mount,
+        function=function,
+        source=function,
+        kind="stream",
+        title=None if title is None else show_invisible(title)[:200],
+        summary=text.partition("\n\n")[0].replace("\n", " "),
+        description=text,
+        parameters=tuple(_parameters(schema)),
+        events=(),
+        data=Any,
+        yields=(),
+        is_open=True,
+        returns=None,
+        deadline_s=config.timeout_s or "default",
+        context_name=CONTEXT,
+        principal_name=None,
+        role=role,
+        hints=hints,
+        background="optional",
+        scope=config.required_scope,
+        listed=listed,
+        max_result_chars=None,
+        given_schema=schema,
+        resource=None,
+        template=None,
+        name_template=None,
+        audience=audience,
+        alias=alias,
+        **given,
+    )
+
+
+def _call_tool(mount: Mount, tool: str, /, **arguments: Any) -> Any:
+    ctx = arguments.pop(CONTEXT)
+    return mount.calls.call_tool(ctx, tool, arguments)
+
+
+def _get_prompt(mount: Mount, prompt: str, /, **arguments: Any) -> Any:
+    ctx = arguments.pop(CONTEXT)
+    return mount.calls.get_prompt(ctx, prompt, arguments)
+
+
+def _read_resource(mount: Mount, /, **arguments: Any) -> Any:
+    ctx = arguments.pop(CONTEXT)
+    return mount.calls.read_resource(ctx, arguments["uri"])
+
+
+# --- schemas ----------------------------------------------------------------------------------
+
+
+def _flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _is_object_schema(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "object"
+
+
+def _object_schema(schema: Any) -> dict[str, Any]:
+    """Return the schema of arguments: an object whose properties are schemas."""
+    given = _visible(schema) if isinstance(schema, dict) else {}
+    listed = given.get("properties")
+    properties = {
+        name: each if isinstance(each, dict) else ({} if each is not False else {"not": {}})
+        for name, each in (listed.items() if isinstance(listed, dict) else ())
+    }
+    return {**given, "type": "object", "properties": properties}
+
+
+def _visible(value: Any, depth: int = 0) -> Any:
+    """Return a schema with the invisible characters of its texts made visible."""
+    if depth > MAX_DEPTH:
+        return value
+    if isinstance(value, list):
+        return [_visible(each, depth + 1) for each in value]
+    if not isinstance(value, dict):
+        return value
+    shown: dict[str, Any] = {}
+    for key, each in value.items():
+        if key in _TEXT_KEYS and isinstance(each, str):
+            shown[key] = show_invisible(each)
+        elif key == "description" and not isinstance(each, dict):
+            continue  # of a wrong type, which readers of the schema do not expect
+        else:
+            shown[key] = _visible(each, depth + 1)
+    return shown
+
+
+def _parameters(schema: dict[str, Any]) -> Iterable[Parameter]:
+    """Yield the arguments in their order, for calls with arguments by position."""
+    required = schema.get("required")
+    names = required if isinstance(required, list) else []
+    for name, each in schema["properties"].items():
+        default = inspect.Parameter.empty if name in names else None
+        yield Parameter(name, Any, default, each.get("description", ""))
