@@ -46,9 +46,11 @@ __all__ = (
     "close_runner",
     "finder",
     "imported_server",
+    "mount_servers",
     "notify_of_recording",
     "open_hub",
     "packaged_manifest",
+    "user_mounts",
 )
 
 #: Creates the hub of a project, and returns it with the plugins that could not be loaded.
@@ -63,6 +65,8 @@ SKIPPED: Final = "its replacement in the project folder is not loaded"
 MANIFEST: Final = Path(__file__).with_name("manifest.json")
 #: The folder that contains the packages.
 ROOT: Final = MANIFEST.parents[1]
+#: Imported only if there are mounts.
+REGISTER_MOUNTS: Final = "activations.gateway.gateway:register_mounts"
 ARBOR: Final = "activations.arbor:Arbor"
 CHAT: Final = "activations.chat:Chat"
 #: The methods that run any program.
@@ -96,7 +100,32 @@ def build_hub(
     broken = load_plugins(hub, names, folder, finder(settings, project, files))
     # A built-in must not replace a plugin that was skipped: it may allow more.
     built_in.switch_off_named(files.replaced, SKIPPED)
+    if not files.activations:  # a program with its own activations mounts nothing
+        mount_servers(hub, settings, project, files)
     return hub, broken
+
+
+def mount_servers(
+    hub: Plexus, settings: Settings, project: Path, files: ProjectFiles = NO_FILES
+) -> None:
+    """Mount the MCP servers of the user and of the project. Imports nothing if there are none."""
+    user_file = user_mounts(settings)
+    content = files.settings if files.settings and b"mounts" in files.settings else None
+    if user_file is None and content is None:
+        return
+    resolve(REGISTER_MOUNTS)(hub, user_file, content, str(project / FILE), project)
+
+
+def user_mounts(settings: Settings) -> Path | None:
+    """Return the file with the mounts of the user; None if there is none."""
+    if settings.mounts_file == "off":
+        return None
+    if settings.mounts_file:
+        file = Path(settings.mounts_file).expanduser().absolute()
+    else:
+        folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+        file = Path(folder).expanduser().absolute() / "substrate" / "mounts.toml"
+    return file if os.access(file, os.R_OK) else None
 
 
 def notify_of_recording(settings: Settings) -> None:

@@ -60,6 +60,8 @@ TOKEN = "SUBSTRATE_TOKEN"
 FOLDER_VARIABLE = "SUBSTRATE_ACTIVATIONS_FOLDER"
 #: The mode of the placeholders of the sandbox (`protected_paths`), which imports too much here.
 PLACEHOLDER_MODE = 0o1500
+#: The table of mounts in the file, which is not a setting.
+MOUNTS = "mounts"
 COMPARISONS = {"ge": operator.ge, "le": operator.le, "gt": operator.gt}
 WHOLE_NUMBER = r"\s*([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0+)?\s*"
 #: Settings whose values are patterns of methods.
@@ -109,6 +111,9 @@ class Settings:
     only: tuple[str, ...] = ()
     #: Switch these methods and namespaces off, for example `chat` or `arbor.tree_delete`.
     without: tuple[str, ...] = ()
+    #: File with your mounts, the MCP servers whose tools are offered here. Empty selects
+    #: `mounts.toml` in your configuration folder; `off` mounts no server.
+    mounts_file: str = ""
     #: Sandbox for shell commands. `off` has no sandbox, `workspace` allows writes to the project
     #: folder only, `strict` also blocks the network.
     bash_sandbox: Literal["off", "workspace", "strict"] = "off"
@@ -369,6 +374,7 @@ def _read_file(content: bytes) -> dict[str, Any]:
         tables = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested too deeply
         raise SettingsError(f"{FILE} is not valid TOML: {error}") from error
+    tables.pop(MOUNTS, None)  # the gateway reads them, and reports what is wrong with one
     limits = tables.pop("limits", {})
     if not isinstance(limits, dict):
         raise SettingsError(f"{FILE}: limits must be a table. Start it with the line [limits].")

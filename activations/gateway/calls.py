@@ -19,10 +19,10 @@ from activations.gateway.mount_config import MountConfig, expand, unset_variable
 from activations.gateway.names import rewrite_blocks, rewrite_meta
 from activations.gateway.questions import answer_question, find_roots
 from activations.gateway.session_pool import Entry, SessionPool
-from activations.gateway.transports.errors import Refused, UpstreamError
 from activations.gateway.transports.session import UpstreamSession
 from activations.gateway.visible_text import show_invisible
 from activations.processes.supervisor_client import Command
+from mcp_view.client.errors import Refused, UpstreamError
 from mcp_view.client.items import (
     ListChanged,
     LogMessage,

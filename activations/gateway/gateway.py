@@ -9,25 +9,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from activations.gateway.catalogue import Catalogue, merge
 from activations.gateway.catalogue_store import CatalogueStore
 from activations.gateway.mount import Mount
-from activations.gateway.mount_file import LoadedMounts
+from activations.gateway.mount_file import LoadedMounts, load_mounts
 from plexus.errors import Failed, NotFound, PlexusError, RegistrationError
+from plexus.registry.activation_tree import read_activation
 from plexus.registry.lazy import resolve
 
 if TYPE_CHECKING:  # imported when a server is started
     from activations.processes.process import Launcher
     from plexus.runtime.hub import Plexus
 
-__all__ = ("Gateway",)
+__all__ = ("Gateway", "register_mounts")
 
 logger = logging.getLogger("activations.gateway")
 
+MOUNTS: Final = "activations.gateway.activation:Mounts"
 LAUNCHER: Final = "activations.processes.process:Launcher"
 #: How often the files are looked at for changes by other processes.
 POLL_S: Final = 1.0
@@ -260,3 +262,18 @@ class Gateway:
         await asyncio.gather(*(each.close() for each in (*self.mounts.values(), *self._retired)))
         if "launcher" in vars(self):
             await self.launcher.close()
+
+
+def register_mounts(
+    hub: Plexus, user_file: Path | None, project: bytes | None, project_name: str, folder: Path
+) -> Gateway:
+    """Register the mounts of a user's file and of the content of `substrate.toml`.
+
+    The file of the user is read again when it changes; the content of the project was verified.
+    """
+    gateway = Gateway(hub, partial(load_mounts, user_file, project, project_name), folder=folder)
+    hub.register(read_activation(resolve(MOUNTS)(gateway)), checked=True)
+    gateway.register_all()
+    for name, reason in gateway.broken.items():
+        logger.warning("mount %s: %s", name, reason)
+    return gateway

@@ -6,14 +6,13 @@ as a whole and never merged.
 
 from __future__ import annotations
 
-import os
 import tomllib
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from activations.gateway.mount_config import MountConfig, MountError, parse_mount
 
-__all__ = ("SECTION", "LoadedMounts", "load_mounts", "parse_mounts", "user_mount_file")
+__all__ = ("SECTION", "LoadedMounts", "load_mounts", "parse_mounts")
 
 #: The table with the mounts.
 SECTION: Final = "mounts"
@@ -26,12 +25,6 @@ class LoadedMounts(NamedTuple):
 
     mounts: dict[str, MountConfig]
     broken: dict[str, str]
-
-
-def user_mount_file() -> Path:
-    """Return the file with the mounts of the user."""
-    folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(folder).expanduser().absolute() / "substrate" / "mounts.toml"
 
 
 def load_mounts(user_file: Path | None, project: bytes | None, project_name: str) -> LoadedMounts:

@@ -107,9 +107,7 @@ async def find_roots(ctx: Context | None) -> list[dict[str, str]]:
         except PlexusError:
             roots = []
         if roots:
-            return [
-                {"uri": each.uri} | ({"name": each.name} if each.name else {}) for each in roots
-            ]
+            return [{"uri": root.uri, "name": root.name or root.uri} for root in roots]
     folder = Path(ctx.caller.directory) if ctx is not None and ctx.caller else caller_directory()
     return [{"uri": folder.as_uri(), "name": folder.name or "/"}]
 

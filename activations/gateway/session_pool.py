@@ -216,8 +216,8 @@ class SessionPool:
         if not idle:
             limit = self._config.max_sessions
             raise Busy(
-                f"All {limit} sessions of {self._config.name} are in use. Try again later, or raise "
-                "max_sessions of the mount.",
+                f"All {limit} sessions of {self._config.name} are in use. Try again later, or "
+                "raise max_sessions of the mount.",
                 data={"limit": limit},
             )
         self._end(min(idle, key=lambda each: each.used_at))
