@@ -53,6 +53,8 @@ CAPABILITIES: Final = frozenset({"form", "url", "sampling", "roots"})
 LEGACY: Final = "2025-11-25"
 #: Maximum questions of one call that are open at the same time.
 MAX_QUESTIONS: Final = 16
+#: The timeout of a call where the run has the only one.
+NO_LIMIT_S: Final = 7 * 24 * 3600.0
 #: Seconds for each list of a server.
 LIST_S: Final = 30.0
 #: Seconds after which a list that was not asked for is read again.
@@ -125,7 +127,9 @@ class MountCalls:
         questions: dict[int, asyncio.Task[None]] = {}
         latency: float | None = None
         try:
-            async with session.start(method, params, timeout_s=config.timeout_s or None) as call:
+            async with session.start(
+                method, params, timeout_s=config.timeout_s or NO_LIMIT_S
+            ) as call:
                 async for items in call:
                     for item in items:
                         kind = item.__class__

@@ -80,6 +80,7 @@ COMMANDS = {
     "import": "substrate.cli.commands.import_server:import_server",
     "list": "substrate.cli.commands.list:list_methods",
     "mcp": "substrate.cli.commands.mcp:mcp",
+    "mount": "substrate.cli.commands.mount:mount",
     "new": "substrate.cli.commands.new:new",
     "open": "substrate.cli.commands.open:open_page",
     "replay": "substrate.cli.commands.show:replay",
@@ -100,7 +101,7 @@ SECTIONS = {
     "Call methods": ("list", "call", "schema", "chat", "tasks"),
     "Follow runs": ("runs", "show", "attach", "watch", "replay", "respond", "cancel"),
     "Write activations": ("new", "check", "codegen", "import"),
-    "Set up": ("mcp", "token", "trust", "arbor", "completion", "help"),
+    "Set up": ("mcp", "mount", "token", "trust", "arbor", "completion", "help"),
 }
 #: Root flags that also apply to commands. `serve --help` shows all the others.
 COMMAND_FLAGS = frozenset(

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from plexus.rpc import wire
 
-__all__ = ("put", "read", "snippet")
+__all__ = ("put", "read", "remove", "snippet")
 
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
@@ -92,6 +93,22 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
     return result.removesuffix(end) if unterminated else result
 
 
+def remove(text: str, path: Sequence[str]) -> str:
+    """Return the text without the table at this path, and without the tables inside it.
+
+    The text is unchanged if there is no such table with a header of its own.
+    """
+    wanted = tuple(path)
+    pieces: list[str] = []
+    is_inside = False
+    for statement in _statements(text):
+        if statement.is_header:
+            is_inside = statement.table[: len(wanted)] == wanted
+        if not is_inside:
+            pieces.append(statement.text)
+    return "".join(pieces)
+
+
 def _find(statements: Sequence[Statement], table: tuple[str, ...]) -> tuple[int | None, list[int]]:
     """Return the index of the table's header, and the indices of its pairs."""
     header = None
@@ -126,12 +143,22 @@ def _parsed(text: str) -> dict[str, Any] | None:
         return None
 
 
+def _key(name: str) -> str:
+    """Format a key, quoted unless it is a bare one."""
+    return name if BARE_KEY.fullmatch(name) else wire.encode(name).decode()
+
+
 def _pairs(entry: Mapping[str, Any]) -> str:
-    return "".join(f"{key} = {_value(value)}\n" for key, value in entry.items())
+    return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in entry.items())
 
 
 def _value(value: Any) -> str:
-    """Format a string or a list of strings. TOML supports all escapes of JSON."""
+    """Format a string, number, boolean, list or table. TOML supports all escapes of JSON."""
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, Mapping):
+        if not value:
+            return "{}"
+        pairs = (f"{_key(key)} = {_value(each)}" for key, each in value.items())
+        return f"{{ {', '.join(pairs)} }}"
     return wire.encode(value).decode()
