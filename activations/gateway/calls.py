@@ -210,12 +210,15 @@ class MountCalls:
         revision = None if known is None else known.server.get("revision")
         legacy = isinstance(revision, str) and revision <= LEGACY
         try:
-            session = await self._connect(caller, entry, is_legacy=legacy)
-        except UpstreamError:
-            if not legacy:
-                raise
-            # It may have been updated to a revision without a handshake.
-            session = await self._connect(caller, entry, is_legacy=False)
+            try:
+                session = await self._connect(caller, entry, is_legacy=legacy)
+            except UpstreamError:
+                if not legacy:
+                    raise
+                # It may have been updated to a revision without a handshake.
+                session = await self._connect(caller, entry, is_legacy=False)
+        except UpstreamError as error:
+            raise _named(self._config.name, error) from error
         if time.monotonic() - self._listed_at > FRESH_S:
             self._spawn(self._list(session))
         elif known is not None:

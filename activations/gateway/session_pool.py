@@ -146,6 +146,11 @@ class SessionPool:
         if not entry.active and (entry.is_orphaned or entry.key[0] == "call"):
             self._end(entry)
 
+    @property
+    def calls(self) -> int:
+        """The number of calls in progress."""
+        return sum(len(entry.active) for entry in self._entries.values())
+
     def owners(self, entry: Entry) -> int:
         """Return how many different callers have calls in progress in a session."""
         return len({(ctx.principal, id(ctx.connection)) for ctx in entry.active.values()})
