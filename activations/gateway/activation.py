@@ -30,7 +30,7 @@ class Mounts(Activation):
         self._gateway = gateway
 
     @asynccontextmanager
-    async def lifespan(self) -> AsyncIterator[None]:  # type: ignore[override]  # may be written so
+    async def lifespan(self) -> AsyncIterator[None]:
         """Follow changes while the hub is open, and end all servers with it."""
         self._gateway.start()
         try:
@@ -38,8 +38,15 @@ class Mounts(Activation):
         finally:
             await self._gateway.close()
 
-    @method(title="List mounts", read_only=True, open_world=False, control=True, scope="mounts")
-    async def list(self) -> list[dict[str, Any]]:
+    @method(
+        name="list",
+        title="List mounts",
+        read_only=True,
+        open_world=False,
+        control=True,
+        scope="mounts",
+    )
+    async def list_mounts(self) -> list[dict[str, Any]]:
         """Return each mounted server with its state, tools, latency, errors and held tools."""
         mounts = [each.describe_state() for each in self._gateway.mounts.values()]
         broken = [

@@ -132,14 +132,13 @@ class MountCalls:
             ) as call:
                 async for items in call:
                     for item in items:
-                        kind = item.__class__
-                        if kind is Progress:
+                        if isinstance(item, Progress):
                             yield ProgressEvent(*_progress(item))
-                        elif kind is LogMessage:
+                        elif isinstance(item, LogMessage):
                             yield _log(item)
-                        elif kind is Question:
+                        elif isinstance(item, Question):
                             self._ask(ctx, entry, call, item, questions)
-                        elif kind is QuestionClosed:
+                        elif isinstance(item, QuestionClosed):
                             task = questions.get(item.question.id)
                             if task is not None:
                                 task.cancel()
@@ -322,7 +321,7 @@ class MountCalls:
 
     async def _read_lists(self, session: UpstreamSession) -> Catalogue:
         server = session.server
-        tools, problems = [], []
+        tools: list[Any] = []
         found: dict[str, list[Any]] = {"resources": [], "resourceTemplates": [], "prompts": []}
         if server.has("tools"):
             tools = await session.list_all("tools")

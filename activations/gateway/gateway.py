@@ -174,10 +174,10 @@ class Gateway:
         if catalogue is None or (tool in catalogue.tools and tool not in catalogue.held):
             return
         self._reread(mount)  # it may have been approved in another process just now
-        catalogue = mount.catalogue
-        if tool in catalogue.held:
+        held = None if mount.catalogue is None else mount.catalogue.held.get(tool)
+        if held is not None:
             name = mount.config.name
-            change = "is new" if catalogue.held[tool].change == "new" else "has changed"
+            change = "is new" if held.change == "new" else "has changed"
             raise Failed(
                 f"The tool {tool!r} of {name} {change} since its server was trusted, so it is "
                 f"held. A person can review and approve it: substrate mount approve {name}",

@@ -243,7 +243,7 @@ def _check(name: str, key: str, value: Any) -> None:
 
 def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(each, str) and "\0" not in each for each in cast("list[Any]", value)
+        isinstance(each, str) and "\0" not in each for each in value
     )
 
 

@@ -92,9 +92,12 @@ def _model_message(message: Any) -> dict[str, str]:
     """Return a message of a sampling. Raises Unsupported for one that is not text."""
     content = message.get("content") if isinstance(message, dict) else None
     blocks = content if isinstance(content, list) else [content]
-    texts = [each.get("text") if isinstance(each, dict) else None for each in blocks]
-    if not all(isinstance(text, str) for text in texts):
-        raise Unsupported("Only text can be sent to the model of the caller.")
+    texts: list[str] = []
+    for each in blocks:
+        text = each.get("text") if isinstance(each, dict) else None
+        if not isinstance(text, str):
+            raise Unsupported("Only text can be sent to the model of the caller.")
+        texts.append(text)
     role = message.get("role")
     return {"role": "assistant" if role == "assistant" else "user", "content": "\n".join(texts)}
 

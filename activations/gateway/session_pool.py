@@ -98,9 +98,11 @@ class SessionPool:
         Always `release` the call. Raises Busy, Failed and what opening raises.
         """
         key = self._key(ctx)
-        entry = self._entries.get(key)
-        if entry is None or not entry.is_usable or (self._is_old(entry) and not entry.active):
+        known = self._entries.get(key)
+        if known is None or not known.is_usable or (self._is_old(known) and not known.active):
             entry = await self._replace(key, ctx)
+        else:
+            entry = known
         number = next(self._calls)
         entry.active[number] = ctx
         try:
@@ -120,9 +122,9 @@ class SessionPool:
                 return entry.session
         shared = self._config.session_scope == "shared"
         key: Key = ("shared",) if shared else (CATALOGUE,)
-        entry = self._entries.get(key)
-        if entry is None or not entry.is_usable:
-            entry = await self._replace(key, None)
+        known = self._entries.get(key)
+        usable = known is not None and known.is_usable
+        entry = known if known is not None and usable else await self._replace(key, None)
         assert entry.opening is not None, "it is being opened"
         return await self._wait_open(entry.opening)
 

@@ -311,11 +311,13 @@ def refresh(ctx: click.Context, /, *, names: tuple[str, ...], as_json: bool) -> 
 def doctor(ctx: click.Context, /, *, names: tuple[str, ...], as_json: bool) -> None:
     """Start the server of each mount, and report its state and its standard error."""
     failed = False
-    for name, reason in {} if names else _load(ctx).broken.items():  # type: ignore[attr-defined]  # both are dicts
+    broken = {} if names else _load(ctx).broken
+    for name, reason in broken.items():
         failed = True
-        print_json_line({"name": name, "error": reason}) if as_json else click.echo(
-            f"problem {name}: {escape_controls(reason)}"
-        )
+        if as_json:
+            print_json_line({"name": name, "error": reason})
+        else:
+            click.echo(f"problem {name}: {escape_controls(reason)}")
     for config in _chosen(ctx, names):
         report = _run(_diagnose(config))
         failed = failed or report["error"] is not None

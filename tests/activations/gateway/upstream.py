@@ -80,8 +80,8 @@ def question(text: str) -> Any:
     return ask("elicitation/create", {"message": text, "requestedSchema": fields})
 
 
-def listed() -> list[dict[str, Any]]:
-    tools = [
+def listed() -> list[Any]:
+    tools: list[Any] = [
         {
             "name": name,
             "description": DESCRIPTIONS.get(name, f"Tool {name}."),
