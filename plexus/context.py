@@ -206,6 +206,11 @@ class Context:
         """
         return SubCall(self, method, params)
 
+    @property
+    def question_kinds(self) -> frozenset[str] | None:
+        """The kinds of questions that the client has declared; None if it declares none."""
+        return self._asking_run.question_kinds
+
     def can_ask(self, kind: str) -> bool:
         """Return whether the caller can answer questions of this kind, such as "sample"."""
         return self._asking_run.question_kinds is None or kind in self._asking_run.question_kinds

@@ -103,8 +103,11 @@ def _model_message(message: Any) -> dict[str, str]:
 
 
 async def find_roots(ctx: Context | None) -> list[dict[str, str]]:
-    """Return the folders that the caller works in: as it answers, or its working directory."""
-    if ctx is not None and ctx.can_ask("roots"):
+    """Return the folders that the caller works in: as it answers, or its working directory.
+
+    Only a client that has declared roots is asked: a person would have to answer at every call.
+    """
+    if ctx is not None and "roots" in (ctx.question_kinds or ()):
         try:
             roots = await ctx.ask(Roots())
         except PlexusError:

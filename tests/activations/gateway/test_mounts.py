@@ -84,8 +84,15 @@ async def test_sampling_and_roots_are_questions_of_the_run(tmp_path: Path) -> No
         terminal = await here.end_of("up.sample", answers=["Hi there"])
         answer = json.loads(terminal.as_text())
         assert answer["content"] == {"type": "text", "text": "Hi there"}
-        terminal = await here.end_of("up.roots", answers=[[{"uri": "file:///work"}]])
-        assert json.loads(terminal.as_text())["roots"][0]["uri"] == "file:///work"
+        call = here.hub.call("up.roots", {}, LOCAL, question_kinds=frozenset({"roots"}))
+        await until(lambda: call.run.questions)
+        call.run.answer("1", [{"uri": "file:///work"}])
+        await until(lambda: call.run.terminal is not None)
+        assert isinstance(call.run.terminal, ContentResult)
+        assert json.loads(call.run.terminal.as_text())["roots"][0]["uri"] == "file:///work"
+        # A client that declares none is not asked: the server gets the working directory.
+        folder = json.loads(await here.text_of("up.roots"))["roots"][0]["uri"]
+        assert folder.startswith("file://")
 
 
 # --- sessions ---------------------------------------------------------------------------------
