@@ -6,7 +6,7 @@ handshake first are three errors of one lookup.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from mcp_view import session, subscriptions
@@ -69,15 +69,20 @@ INITIALIZE: Final = Method(session.initialize, before_initialize=True)
 
 
 def find_method(
-    peer: Peer, request: wire.Request, *, stateless: bool
+    peer: Peer,
+    request: wire.Request,
+    methods: Mapping[str, Method] = METHODS,
+    *,
+    stateless: bool,
 ) -> tuple[Method, dict[str, Any], Caller | None]:
     """Return the method, params and caller of a request; the caller is None before `initialize`.
 
-    `stateless`: every request must name its revision. Raises ProtocolError.
+    `methods` is the table of the connection. `stateless`: every request must name its revision.
+    Raises ProtocolError.
     """
     request_id, name, given = request
     params: Any = {} if given is None else given
-    method = METHODS.get(name)
+    method = methods.get(name)
     if method is None and name != "initialize":
         raise _unknown(peer, request, stateless=stateless)
     if request_id is None:

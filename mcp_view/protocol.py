@@ -13,12 +13,13 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from mcp_view.calls.call import RUNNING, STARTING, Call, Step
 from mcp_view.calls.tool import ToolCall
 from mcp_view.errors import BUSY, DENIED, ProtocolError, RunNotLoaded, protocol_error
-from mcp_view.methods import INITIALIZE, METHODS, find_method
+from mcp_view.methods import INITIALIZE, METHODS, Method, find_method
 from mcp_view.replies import (
     Answer,
     Framing,
@@ -96,6 +97,7 @@ class McpConnection:
         streaming: bool = True,
         change_notifications: bool = True,
         stateless: bool = False,
+        methods: Mapping[str, Method] = METHODS,
     ) -> None:
         """Create a connection.
 
@@ -103,12 +105,14 @@ class McpConnection:
         `streaming`: notifications and requests can be sent, not only answers.
         `change_notifications`: send the session's change notifications on this connection.
         `stateless`: every message must name its revision.
+        `methods`: the table of methods, if it is not that of the whole protocol.
         """
         self.peer = Peer(server, session, principal, streaming, change_notifications)
         self.streaming = streaming
         self._writer = ReplyWriter(framing, streaming, server.hub.limits.error_bytes)
         self._fallback = fallback
         self._stateless = stateless
+        self._methods = methods
         self._calls: dict[wire.Id, Call] = {}
         self._listeners: dict[wire.Id, Listener] = {}
 
@@ -199,9 +203,11 @@ class McpConnection:
         self, request: wire.Request, batch: BatchReply | None, *, loaded: bool
     ) -> list[Effect]:
         request_id, name, _ = request
-        if name not in METHODS and self._is_fallback(name, batch):
+        if name not in self._methods and self._is_fallback(name, batch):
             return self._other_view.receive(request)
-        method, params, caller = find_method(self.peer, request, stateless=self._stateless)
+        method, params, caller = find_method(
+            self.peer, request, self._methods, stateless=self._stateless
+        )
         if method is INITIALIZE and batch is not None:
             raise ProtocolError(wire.INVALID_REQUEST, "initialize must not be part of a batch.")
         if caller is not None and (request_id in self._calls or request_id in self._listeners):

@@ -39,6 +39,8 @@ class Question(Generic[A]):
     """A question; `A` is the type of the answer."""
 
     kind: ClassVar[str]
+    #: The answer that means approval, for a view that only approves; None if there is none.
+    approval: ClassVar[Any] = None
 
     def __init__(self, message: str, *, default: A | None = None) -> None:
         self.message = message

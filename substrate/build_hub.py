@@ -79,8 +79,8 @@ RECORDING_MARKER: Final = "recording.announced"
 #: The namespaces of the built-in activations.
 NAMESPACES: Final = frozenset(
     {
-        *("analysis", "approvals", "arbor", "bash", "chat"),
-        *("claudecode", "health", "plexus", "python", "tasks", "templates"),
+        *("analysis", "approvals", "arbor", "bash", "chat", "claudecode"),
+        *("health", "ide", "plexus", "python", "tasks", "templates"),
     }
 )
 #: What every server offers, whatever it serves: itself, and its health.
@@ -259,6 +259,12 @@ def built_ins(
         given = own_paths(**_own_paths(settings, project))
         return activation(settings.bash_sandbox, str(project), given)
 
+    def make_ide(ide: Any) -> Any:
+        own_paths = resolve("activations.processes.sandbox.hidden_paths:OwnPaths")
+        given = own_paths(**_own_paths(settings, project))
+        checkers, formatters = settings.ide_checkers, settings.ide_formatters
+        return ide(settings.bash_sandbox, str(project), given, checkers, formatters)
+
     def make_arbor(arbor: Any) -> Any:
         retention = resolve("activations.arbor.model:Retention")(
             scheduled_s=settings.arbor_scheduled_days * DAY_S,
@@ -290,6 +296,7 @@ def built_ins(
         "activations.bash:Bash": make_sandboxed,
         "activations.evaluate:Evaluate": make_sandboxed,
         "activations.analysis.activation:Analysis": make_sandboxed,
+        "activations.ide:Ide": make_ide,
         ARBOR: make_arbor,
         "activations.tasks:Tasks": lambda tasks: tasks(settings.database),
         "activations.templates:Templates": make_templates,

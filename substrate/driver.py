@@ -127,6 +127,11 @@ class Connection:
 
     # --- for the transport --------------------------------------------------------------------
 
+    @property
+    def lifetime(self) -> CallerConnection | None:
+        """The lifetime of this connection, as methods see it; None if it does not last."""
+        return self._connection
+
     def receive(self, message: Message | list[Message]) -> None:
         """Process a message or a batch from the peer."""
         try:

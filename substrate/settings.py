@@ -70,6 +70,8 @@ PATTERNS = frozenset({"only", "without", "mcp_tools"})
 RULES = {
     "record_methods": "substrate.run_store.policy:parse_record_rule",
     "history_methods": "substrate.run_store.policy:parse_history_rule",
+    "ide_checkers": "activations.ide.checkers:parse_checker",
+    "ide_formatters": "activations.ide.formatter:parse_formatter",
 }
 BOOLEANS = {
     **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
@@ -167,6 +169,18 @@ class Settings:
     on_disconnect: Literal["keep", "cancel"] = "keep"
     #: Seconds without connections and runs after which the server stops. 0 disables this.
     idle_exit_s: float = dataclasses.field(default=0.0, metadata={"ge": 0})
+    #: Whether programs such as Claude Code can connect to the editor in the page (`claude --ide`).
+    #: Claude Code connects by itself only if exactly one editor is running for the folder.
+    ide: Literal["off", "on"] = "off"
+    #: Lock files of the editor. `claude` writes the one that Claude Code reads; `seed` also writes
+    #: `.claude-code/<port>.json` in the project folder, for clients that look there.
+    ide_lock: Literal["claude", "seed"] = "claude"
+    #: Checkers of the editor: any of `ruff`, `mypy`, `tsc`, `eslint`. Empty uses all that are
+    #: installed and configured in the project.
+    ide_checkers: tuple[str, ...] = ()
+    #: Formatters of the editor by file type, for example `py,pyi=ruff format -`. The command reads
+    #: the text from standard input; `{file}` is its path. They come before the known ones.
+    ide_formatters: tuple[str, ...] = ()
     #: Tools that MCP lists: `standard` (those meant for models), `all`, or patterns. Tools that are
     #: not listed can still be called by name.
     mcp_tools: tuple[str, ...] = ("standard",)

@@ -383,6 +383,8 @@ def _answer(
         if answer not in (None, True):
             raise InvalidParams(f"a {kind} question is approved or declined; omit answer")
         run.answer(request, True, by)
+    elif answer is None and open_question.question.approval is not None:
+        run.answer(request, open_question.question.approval, by)
     elif answer is None:
         data = {"schema": open_question.event.schema}
         raise InvalidParams(f"a {kind} question needs an answer that matches its schema", data=data)

@@ -90,6 +90,8 @@ class Plexus:
         self.storage: Stores | None = None
         #: Returns the URL of a page that shows the runs of this hub, or None.
         self.find_page: Callable[[], str | None] = _no_page
+        #: Parts of the program that activations use, by name.
+        self.services: dict[str, Any] = {}
         self._lifespans = Lifespans()
         #: The operator's selection of methods.
         self.selection = selection

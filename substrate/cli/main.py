@@ -287,6 +287,13 @@ def setting_option(
     default=None,
     help="With --stdio: execute runs in a server of the project, so that they outlive the host.",
 )
+@click.option(
+    "--ide",
+    "ide",
+    flag_value="on",
+    default=None,
+    help="Let Claude Code connect to the editor in the page (`claude --ide`).",
+)
 @setting_option("--port", "Port to listen on; 0 picks a free port.")
 @setting_option(
     "--bind",

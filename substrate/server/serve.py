@@ -62,10 +62,13 @@ from substrate.telemetry.tracing import OriginMiddleware
 
 if TYPE_CHECKING:
     from substrate.cli.terminal.run_lines import RunLines
+    from substrate.server.ide.endpoint import Endpoint
     from substrate.server.shared_state import SharedState
 
 __all__ = ("Server", "bind", "serve_http")
 
+#: Imported only where activations include `ide`.
+ENDPOINT = "substrate.server.ide.endpoint:Endpoint"
 #: Imported only on a terminal.
 RUN_LINES = "substrate.cli.terminal.run_lines:RunLines"
 #: Seconds that connections may take to close after all runs have ended.
@@ -278,6 +281,7 @@ async def _serve(
             origins=observers.needs_origins,
             shared=shared,
         )
+        editors = _editor_endpoint(hub, settings, observers.refusals)
         signals = StopSignals()
         fronts = FrontListener(hub, settings, port)
         if not for_author:
@@ -295,12 +299,15 @@ async def _serve(
             _print_address(address, hub.version, token)
             notify_of_recording(settings)
             store.open_later()
+            await _start_editor_endpoint(editors, settings)
             reasons: list[Callable[[], Awaitable[object]]] = [
                 signals.stop_requested.wait,
                 server.ended.wait,
             ]
             if settings.idle_exit_s:
-                reasons.append(partial(_wait_idle, server, fronts, hub, settings.idle_exit_s))
+                reasons.append(
+                    partial(_wait_idle, server, fronts, hub, editors, settings.idle_exit_s)
+                )
             try:
                 await wait_for_first(*reasons)
             finally:
@@ -308,6 +315,8 @@ async def _serve(
                 with anyio.CancelScope(shield=True):
                     server.stop_accepting()
                     fronts.stop_accepting()
+                    if editors is not None:
+                        await editors.stop()
                     await drain(hub, signals.stop_now)
                     await store.hand_over()
                     await hub.close()
@@ -387,7 +396,39 @@ def _run_lines(hub: Plexus, settings: Settings) -> RunLines | None:
     return make(hub)
 
 
-async def _wait_idle(server: Server, fronts: FrontListener, hub: Plexus, idle_s: float) -> None:
+def _editor_endpoint(hub: Plexus, settings: Settings, refusals: Refusals) -> Endpoint | None:
+    """Return the listener for editor clients, which is off; None if `ide` is switched off."""
+    if hub.find_method("ide.open_diff") is None:
+        return None
+    make: Callable[..., Endpoint] = resolve(ENDPOINT)
+    endpoint = make(
+        hub,
+        Path.cwd(),
+        lock_in_project=settings.ide_lock == "seed",
+        on_refused=refusals.request,
+    )
+    hub.services["editor_endpoint"] = endpoint
+    return endpoint
+
+
+async def _start_editor_endpoint(editors: Endpoint | None, settings: Settings) -> None:
+    """Switch the listener on if the operator has asked for it. A failure is only announced."""
+    if settings.ide != "on":
+        return
+    if editors is None:
+        announce("The IDE is not available: `ide` is switched off by --only or --without.")
+        return
+    try:
+        await editors.start()
+    except PlexusError as error:
+        announce(error.message)
+    else:
+        announce("The IDE is on. Connect with `claude --ide`; `substrate ide` explains more.")
+
+
+async def _wait_idle(
+    server: Server, fronts: FrontListener, hub: Plexus, editors: Endpoint | None, idle_s: float
+) -> None:
     """Wait until there was no connection, no front and no run for `idle_s` seconds."""
     last_used = time.monotonic()
     while time.monotonic() - last_used < idle_s:
@@ -397,6 +438,7 @@ async def _wait_idle(server: Server, fronts: FrontListener, hub: Plexus, idle_s:
             server.open_connections
             or len(fronts)
             or hub.runs.running()
+            or (editors is not None and editors.clients)
             or (idle_for_s >= idle_s and await _has_runs_elsewhere(hub))
         ):
             last_used = time.monotonic()

@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
@@ -21,6 +21,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.http11 import Request
 from websockets.protocol import State
 
+from plexus.limits import Limits
 from plexus.rpc import wire
 from plexus.rpc.effects import View
 from plexus.runtime.hub import Plexus
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # the configuration names this protocol
 __all__ = (
     "BATCH_BYTES",
     "MessageSocket",
+    "OnOpen",
     "WebSocketProtocol",
     "join_messages",
 )
@@ -67,6 +69,10 @@ CLOSE_S: Final = 1.0
 ABORT_S: Final = 1.0
 
 
+#: Called with a connection, its view and its scope; returns what is called at its end.
+OnOpen: TypeAlias = Callable[[Connection, View, Scope], Callable[[], None]]
+
+
 class MessageSocket:
     """A WebSocket route. Every peer gets its own view."""
 
@@ -77,8 +83,18 @@ class MessageSocket:
         open_streams: OpenStreams,
         credentials: CredentialWatch,
         subprotocol: str | None = None,
+        *,
+        limits: Limits | None = None,
+        on_open: OnOpen | None = None,
     ) -> None:
+        """Serve the views that `make_view` returns.
+
+        `limits` are those of messages, by default those of the hub. `on_open` is called with each
+        new connection; what it returns is called when the connection has ended.
+        """
         self._hub = hub
+        self._limits = limits or hub.limits
+        self._on_open = on_open
         self._make_view = make_view
         self._open = open_streams
         self._credentials = credentials
@@ -106,9 +122,12 @@ class MessageSocket:
         write = _writer(scope, send, batched=self._may_batch and _wants_batches(scope))
         self._open.add(connection)
         self._credentials.add(credential, socket)
+        on_closed = None if self._on_open is None else self._on_open(connection, view, scope)
         try:
             await self._serve(socket, receive, send, write)
         finally:
+            if on_closed is not None:
+                on_closed()
             self._credentials.discard(credential, socket)
             self._open.discard(connection)
 
@@ -141,7 +160,7 @@ class MessageSocket:
                 await _close(send, POLICY_VIOLATION, "lagged")
 
     async def _read(self, connection: Connection, receive: Receive) -> None:
-        limits = self._hub.limits
+        limits = self._limits
         while True:
             message = await receive()
             if message["type"] == "websocket.disconnect":

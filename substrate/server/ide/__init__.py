@@ -1,0 +1,1 @@
+"""The listener for editor clients such as Claude Code, and the lock files that they find it by."""
