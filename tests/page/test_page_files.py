@@ -7,12 +7,13 @@ import hashlib
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conformance.node import NotInstalled, compiler, installed, node
-from network import Server, serving
+from network import REPOSITORY, Server, serving
 
 from substrate.server.page.static_files import ASSETS, STYLES_FILE
 
@@ -21,6 +22,10 @@ SCRIPTS = sorted(path for path in ASSETS.rglob("*.js"))
 STYLES = sorted(ASSETS.rglob("*.css"))
 #: Maximum size of the scripts and styles that the first view loads, in bytes.
 MAX_FIRST_BYTES = 250_000
+#: Maximum size of the editor, which Files and Diffs load.
+MAX_EDITOR_BYTES = 512_000
+BUNDLER = REPOSITORY / "packaging" / "codemirror" / "bundle.py"
+EDITOR = "codemirror.mjs"
 TSCONFIG = {
     "target": "es2023",
     "module": "esnext",
@@ -127,6 +132,8 @@ def test_the_first_view_preloads_what_it_imports_and_is_small(server: Server) ->
         assert (ASSETS / name).is_file(), name
     assert {"views/runs.js", "core/connection.js", "vendor/preact.mjs"} <= named
     assert not any(name.startswith(("chat/", "trees/", "views/chat")) for name in named)
+    assert not any(name.startswith(("editor/", "files/", "diffs/")) for name in named)
+    assert f"vendor/{EDITOR}" not in named
     assert sum(len(read(server, f"/page/{name}")) for name in named) <= MAX_FIRST_BYTES
 
 
@@ -241,10 +248,52 @@ def test_vendored_libraries_have_their_licences_and_checksums() -> None:
         assert package in licences
 
 
+def test_the_editor_is_small_and_names_the_licence_of_each_package_in_it() -> None:
+    entry = json.loads((VENDOR / "versions.json").read_text())[EDITOR]
+    licence = (VENDOR / "codemirror.LICENSE").read_text()
+    assert len((VENDOR / EDITOR).read_bytes()) <= MAX_EDITOR_BYTES
+    assert "@codemirror/merge" in entry["packages"]
+    for name in entry["packages"]:
+        assert name in licence
+    locked = json.loads((BUNDLER.parent / "package-lock.json").read_text())["packages"]
+    for name, version in entry["packages"].items():
+        assert locked[f"node_modules/{name}"]["version"] == version, "run bundle.py"
+    wanted = json.loads((BUNDLER.parent / "package.json").read_text())["dependencies"]
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in wanted.values())
+
+
+def test_the_editor_exports_what_its_entry_names() -> None:
+    entry = (BUNDLER.parent / "entry.js").read_text()
+    named = {
+        each.split(" as ")[-1].strip()
+        for names in re.findall(r"^export \{ (.+?) \}", entry, re.M)
+        for each in names.split(",")
+    }
+    found = re.search(r"export\{([^{}]+)\};?\s*$", (VENDOR / EDITOR).read_text())
+    assert found is not None
+    assert {each.split(" as ")[-1] for each in found[1].split(",")} == named, "run bundle.py"
+
+
+@pytest.mark.node
+@pytest.mark.timeout(420)
+def test_the_editor_is_what_its_locked_packages_give() -> None:
+    _packages()  # npm is there
+    done = subprocess.run(
+        [sys.executable, str(BUNDLER), "--check"],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.node
 def test_vendored_libraries_are_those_of_their_packages() -> None:
     packages = _packages()
     for name, entry in json.loads((VENDOR / "versions.json").read_text()).items():
+        if name == EDITOR:
+            continue  # bundled from several
         folder = packages / entry["package"]
         assert json.loads((folder / "package.json").read_text())["version"] == entry["version"]
         assert (folder / entry["path"]).read_bytes() == (VENDOR / name).read_bytes(), name
@@ -257,6 +306,8 @@ def test_the_types_of_all_scripts_are_correct(tmp_path: Path) -> None:
     program, _ = compiler()
     names = ("preact", "preact/hooks", "@preact/signals", "@preact/signals-core", "htm")
     paths = {name: [str(packages / name)] for name in names}
+    # The types of the editor are those of its packages, next to the copy of the entry.
+    paths["codemirror"] = [str(_editor_packages() / "entry.js")]
     config = {
         "compilerOptions": TSCONFIG | {"paths": paths},
         "include": [str(ASSETS / "**" / "*.js")],
@@ -277,3 +328,15 @@ def _packages() -> Path:
         return installed("compiler") / "node_modules"
     except NotInstalled as error:
         pytest.skip(str(error))
+
+
+def _editor_packages() -> Path:
+    """Install the packages of the editor next to those of the compiler."""
+    folder = _packages().parent.parent / "editor"
+    mark = folder / "installed.json"
+    wanted = "".join((BUNDLER.parent / name).read_text() for name in ("package.json", "entry.js"))
+    if not mark.is_file() or mark.read_text() != wanted:
+        command = [sys.executable, str(BUNDLER), "--install", str(folder)]
+        subprocess.run(command, check=True, timeout=400)
+        mark.write_text(wanted)
+    return folder

@@ -45,6 +45,8 @@ GZIP: Final = re.compile(
 )
 #: The modules of the first view; others are loaded with their views.
 FIRST: Final = ("app.js", "views/runs.js")
+#: Libraries of other views.
+LATER: Final = ("vendor/codemirror.mjs",)
 IMPORTS: Final = re.compile(r'^(?:import|export)\b[^;]*?\bfrom "(\.[^"]+)";', re.MULTILINE)
 PRELOAD: Final = '<link rel="modulepreload" href="/page/{}">\n'
 #: The links of the HTML to the styles, in their order, and the file that is served instead of them.
@@ -161,7 +163,9 @@ def _with_preloads(index: str, paths: Mapping[str, Path]) -> str:
             imported = IMPORTS.findall(module.read_text())
             waiting += [(module.parent / name).resolve() for name in imported]
     names = [
-        name for name, path in paths.items() if path.resolve() in found or path.suffix == ".mjs"
+        name
+        for name, path in paths.items()
+        if path.resolve() in found or (path.suffix == ".mjs" and name not in LATER)
     ]
     return index.replace("</head>", "".join(map(PRELOAD.format, names)) + "</head>")
 
