@@ -254,8 +254,14 @@ async def test_suggestions_do_not_reveal_names_of_other_principals(world: World)
                 "value": "",
                 "given": {"tree": world.ids["tree"]},
             }
-            assert '"values":[]' not in await world.answer_text("plexus.complete", params, ALICE)
-            assert '"values":[]' in await world.answer_text("plexus.complete", params, BOB)
+            hers = await world.answer_text("plexus.complete", params, ALICE)
+            assert '"values":[]' not in hers
+            his = await world.answer_text("plexus.complete", params, BOB)
+            if spec.name.startswith("templates."):  # they belong to the server
+                assert his == hers
+                assert SECRET not in his
+            else:
+                assert '"values":[]' in his
     assert looked >= 4
 
 
