@@ -283,7 +283,9 @@ def built_ins(
         return chat(nodes[ARBOR].activation, open_providers, settings.chat_model)
 
     def make_templates(templates: Any) -> Any:
-        folders = [project / Path(each).expanduser() for each in settings.templates_path]
+        # Unlike Path.expanduser, os.path.expanduser raises nothing for an unknown user.
+        given = map(os.path.expanduser, settings.templates_path)
+        folders = [project / each for each in given]
         if settings.bash_sandbox == "off":
             return templates(folders)
         # What a sandboxed command cannot write to, templates cannot write to either.

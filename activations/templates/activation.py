@@ -83,6 +83,7 @@ class Templates(Activation):
     @method(
         title="Generate a file from a template",
         alias="generate_template",
+        max_result_chars=200_000,  # a file that is cut in the middle is of no use
         read_only=True,
         open_world=False,
     )

@@ -37,6 +37,9 @@ GROUP: Final = "plexus.templates"
 BUILT_IN: Final = Path(__file__).with_name("built_in")
 #: Minimum seconds between two checks of the folders of the operator.
 REFRESH_S: Final = 1.0
+#: Folders above a template, and entries that are compared to find out whether a folder has changed.
+DEPTH: Final = 2
+MAX_SIGNED: Final = 10_000
 #: Characters of a reason why a source cannot be read.
 REASON_CHARACTERS: Final = 300
 
@@ -111,7 +114,7 @@ class Library:
 
     def __init__(self, folders: Iterable[str | Path] = ()) -> None:
         """Set the folders of the operator. Reads nothing."""
-        self._paths = [Path(each).expanduser().absolute() for each in folders]
+        self._paths = [Path(each).absolute() for each in folders]
         self._fixed: list[Folder] = []
         self._fixed_failures: dict[str, str] = {}
         self._catalogue: Catalogue | None = None
@@ -185,17 +188,17 @@ def _folder_of(value: object) -> Path:
 
 def _signature(path: Path) -> object:
     """Return a value that changes when a folder of templates changes."""
-    found = []
-    for count, (folder, folders, files) in enumerate(os.walk(path)):
+    found: list[tuple[str, int, int, int]] = []
+    for folder, folders, files in os.walk(path):
         folders.sort()
-        # Deeper folders have no templates.
-        if count > 1000 or len(Path(folder).relative_to(path).parts) >= 3:
+        if len(Path(folder).relative_to(path).parts) >= DEPTH:
             folders.clear()
-            continue
-        for name in [".", *sorted(files)][:5000]:
+        for name in [".", *sorted(files)]:
+            if len(found) >= MAX_SIGNED:
+                return found
             try:
-                status = os.lstat(Path(folder, name))
+                status = os.lstat(f"{folder}/{name}")
             except OSError:
                 continue
-            found.append((folder, name, status.st_mtime_ns, status.st_size, status.st_ino))
+            found.append((f"{folder}/{name}", status.st_mtime_ns, status.st_size, status.st_ino))
     return found

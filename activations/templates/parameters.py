@@ -189,10 +189,12 @@ def check_values(
         else:
             faults += [Fault(each.name, fault) for fault in each.faults(value)]
             values[each.name] = value
-    names = {each.name for each in parameters} | {*known}
+    names = sorted({each.name for each in parameters} | {*known})
     for name in given:
+        if len(faults) >= MAX_FAULTS:
+            break
         if name not in names:
-            near = nearest(name, sorted(names), 1)
+            near = nearest(name, names, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             faults.append(Fault(shorten(name, VALUE_CHARACTERS), f"is not a parameter{hint}"))
     return values, faults[:MAX_FAULTS]

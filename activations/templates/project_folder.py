@@ -9,8 +9,10 @@ that still has the expected content.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,13 +30,16 @@ __all__ = ("Existing", "Moved", "ProjectFolder", "Workspace", "resolve_target")
 EXISTING_BYTES: Final = 1024 * 1024
 #: Missing folders that are created for a target.
 MAX_NEW_FOLDERS: Final = 16
+#: Seconds for another process that updates the record, and between attempts.
+LOCK_S: Final = 5.0
+LOCK_POLL_S: Final = 0.01
 #: Characters of the path of a target.
 MAX_TARGET: Final = 4096
 #: Opened to look names up in it, which needs no permission to list it.
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-#: A file system without hard links.
+#: Errors of file systems without hard links, where a killed server can leave an empty file.
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -58,6 +63,22 @@ class ProjectFolder:
     def __init__(self, path: Path) -> None:
         """Set the folder, whose path must not contain symbolic links: see `resolve_target`."""
         self.path = path
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other holders of this lock out, in all processes. Raises Failed after a timeout."""
+        folder = self._open(make=True)
+        try:
+            fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+        except OSError as error:
+            raise _failed(str(self.path), error) from error
+        finally:
+            os.close(folder)
+        try:
+            _lock(fd)
+            yield
+        finally:
+            os.close(fd)
 
     def read(self, path: str) -> Existing | None:
         """Return what a path refers to; None for nothing. Raises Failed outside of the folder."""
@@ -165,7 +186,9 @@ def resolve_target(text: str, base: Path, workspace: Workspace | None) -> Path:
     """
     if not text or "\0" in text or len(text) > MAX_TARGET:
         raise InvalidParams.at("target", "must be the path of a folder")
-    path = Path(os.path.realpath(base / Path(text).expanduser()))
+    # Unlike Path.expanduser, this raises nothing for an unknown user.
+    given = os.path.expanduser(text)  # noqa: PTH111
+    path = Path(os.path.realpath(base / given))
     if workspace is not None and workspace.protects(path):
         raise InvalidParams.at(
             "target",
@@ -177,8 +200,9 @@ def resolve_target(text: str, base: Path, workspace: Workspace | None) -> Path:
     missing = [each for each in (path, *path.parents) if not os.path.lexists(each)]
     if len(missing) > MAX_NEW_FOLDERS:
         raise InvalidParams.at("target", f"more than {MAX_NEW_FOLDERS} of its folders are missing")
-    if not missing and not path.is_dir():
-        raise InvalidParams.at("target", f"{path} is not a folder")
+    existing = path if not missing else missing[-1].parent
+    if not existing.is_dir():
+        raise InvalidParams.at("target", f"{existing} is not a folder")
     return path
 
 
@@ -216,6 +240,22 @@ class _Draft:
     def _remove(self) -> None:
         with suppress(OSError):
             os.unlink(self.name, dir_fd=self._folder)
+
+
+def _lock(fd: int) -> None:
+    """Lock a folder until it is closed. Raises Failed after a timeout."""
+    deadline = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise Failed(
+                    f"another process holds the folder for more than {LOCK_S:g} s", code="busy"
+                ) from None
+            time.sleep(LOCK_POLL_S)
+        else:
+            return
 
 
 def _claim(folder: int, name: str) -> None:

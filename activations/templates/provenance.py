@@ -25,8 +25,6 @@ __all__ = ("hash_of", "record_entry", "update_record")
 FORMAT: Final = 1
 #: Files in a record.
 MAX_FILES: Final = 2_000
-#: Attempts to update a record that other processes write to.
-ATTEMPTS: Final = 5
 _LIMITS: Final = Limits()
 
 
@@ -50,14 +48,13 @@ def record_entry(template: Template, values: Values, content: bytes) -> dict[str
 
 def update_record(folder: ProjectFolder, entries: Mapping[str, dict[str, Any]]) -> str | None:
     """Add entries to the record of a folder. Returns why that is not possible, or None."""
-    for _ in range(ATTEMPTS):
-        try:
+    try:
+        with folder.locked():
             return _update(folder, entries)
-        except Moved:
-            continue
-        except Failed as error:
-            return error.message
-    return f"{RECORD} is changed by other processes all the time"
+    except Moved:
+        return f"{RECORD} was changed by another program"
+    except Failed as error:
+        return error.message
 
 
 def _update(folder: ProjectFolder, entries: Mapping[str, dict[str, Any]]) -> str | None:

@@ -25,7 +25,7 @@ from plexus.text import escape_controls, shorten
 __all__ = ("Rendered", "Renderer")
 
 #: Seconds for one template, and for the start of a process on a busy machine.
-RENDER_S: Final = 2.0
+RENDER_S: Final = 5.0
 START_S: Final = 20.0
 #: Seconds without a template after which a process ends.
 IDLE_S: Final = 60.0
@@ -208,7 +208,9 @@ class _Worker:
 
     async def _start(self) -> Process:
         arguments = (sys.executable, "-I", "-S", str(PROGRAM))
-        command = Command(arguments, "/", {"LC_ALL": "C.UTF-8"}, {"DATA": MEMORY_BYTES, "CORE": 0})
+        # It writes no files and starts no processes, should a template leave the sandbox.
+        limits = {"DATA": MEMORY_BYTES, "CORE": 0, "FSIZE": 0, "NPROC": 0}
+        command = Command(arguments, "/", {"LC_ALL": "C.UTF-8"}, limits)
         try:
             async with asyncio.timeout(START_S):
                 process = await self._launcher.start(command, b"", stdin_stays_open=True)

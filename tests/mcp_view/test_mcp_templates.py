@@ -87,6 +87,26 @@ async def test_templates_are_resources(hub: Plexus) -> None:
     assert "is not the URI of a template" in hostile["message"]
 
 
+async def test_models_find_and_call_what_is_not_listed(hub: Plexus, tmp_path: Path) -> None:
+    peer = McpPeer(hub, HANDSHAKES[-1])
+    listed = {each["name"] for each in (await peer.result("tools/list"))["tools"]}
+    assert not [name for name in listed if name.startswith("templates")]
+    found = text_of(await peer.tool("plexus.search", {"query": "generate project templates"}))
+    assert "templates.scaffold_project" in found
+    given = {"toolchain": "go", "templates": ["manifest"], "parameters": NAMED}
+    params = {"toolchain": "go", "templates": ["manifest"], "parameters": {"project_name": "x"}}
+    done = await peer.tool(
+        "plexus.call",
+        {
+            "method": "templates.scaffold_project",
+            "params": params | {"target": str(tmp_path), "write": True},
+        },
+    )
+    assert text_of(done) == "go.mod: created\n"
+    refused = await peer.tool("plexus.call", {"method": "scaffold_project", "params": given})
+    assert "has_tests is not a parameter" in text_of(refused)
+
+
 async def test_a_project_is_shown_and_asks_before_it_replaces(hub: Plexus, tmp_path: Path) -> None:
     peer = McpPeer(hub, HANDSHAKES[-1])
     given = {"toolchain": "rust", "templates": ["readme", "makefile"], "parameters": NAMED}

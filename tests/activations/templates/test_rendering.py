@@ -50,11 +50,11 @@ async def render(plexus: Local, uri: str = URI) -> str:
 async def test_a_template_that_does_not_end_is_stopped_and_the_next_one_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    monkeypatch.setattr(renderer_module, "RENDER_S", 0.5)
     write_template(tmp_path, text)
     write_template(tmp_path, "good", name="text/any/good")
     async with offering(tmp_path) as plexus:
         assert await render(plexus, GOOD) == "good"
+        monkeypatch.setattr(renderer_module, "RENDER_S", 0.5)
         with pytest.raises(DeadlineExceeded, match=r"was stopped: it took more than 0.5 s") as late:
             await render(plexus)
         assert late.value.data == {"limit_s": 0.5}

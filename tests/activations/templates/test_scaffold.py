@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ from template_folders import METADATA, URI, offering, snapshot, write_template
 
 from activations.templates import project_folder, scaffold
 from activations.templates.events import File, Scaffolded
+from activations.templates.model import CONTENT_BYTES
 from activations.templates.project_folder import ProjectFolder
 from plexus.caller_environment import CallerEnvironment
 from plexus.errors import Declined, Failed, InvalidParams, Unsupported
@@ -415,6 +417,7 @@ async def test_a_link_to_the_target_itself_is_allowed(tmp_path: Path, target: Pa
         ("a\0b", "must be the path of a folder"),
         ("x" * 5000, "must be the path of a folder"),
         ("file", "is not a folder"),
+        ("file/inner", "is not a folder"),
         (".git/hooks", "which is not a project"),
         ("a/" * 20, "of its folders are missing"),
     ],
@@ -426,6 +429,12 @@ async def test_a_target_that_is_no_folder_is_refused(target: Path, name: str, me
         events = await make(plexus, place)
         expect(events).fails("invalid_params", saying=message)
     assert set(snapshot(target)) == {"file"}
+
+
+def test_a_home_folder_is_that_of_a_user_who_exists(tmp_path: Path) -> None:
+    assert project_folder.resolve_target("~", tmp_path, None) == Path.home().resolve()
+    unknown = project_folder.resolve_target("~no such user/x", tmp_path, None)
+    assert unknown == tmp_path / "~no such user" / "x"
 
 
 async def test_in_the_sandbox_only_the_workspace_is_written_to(
@@ -597,9 +606,25 @@ async def test_a_record_that_is_a_link_is_not_followed(tmp_path: Path, target: P
 
 async def test_two_projects_at_once_lose_no_entry(target: Path) -> None:
     async with offering() as plexus:
-        names = ["readme", "makefile", "gitignore", "manifest", "ci"]
+        names = ["readme", "makefile", "gitignore", "manifest", "ci", "test", "source"]
         await asyncio.gather(*(make(plexus, target, name) for name in names))
     assert len(entries_of(target)) == len(names)
+
+
+async def test_a_lock_that_another_process_holds_is_not_waited_for_indefinitely(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(project_folder, "LOCK_S", 0.1)
+    fd = os.open(target, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        async with offering() as plexus:
+            events = await make(plexus, target, "readme")
+    finally:
+        os.close(fd)
+    assert set(snapshot(target)) == {"README.md"}
+    [warning] = expect(events).of(Log)
+    assert "another process holds the folder" in warning.message
 
 
 async def test_a_template_cannot_write_the_record(tmp_path: Path, target: Path) -> None:
@@ -608,6 +633,18 @@ async def test_a_template_cannot_write_the_record(tmp_path: Path, target: Path) 
     async with offering(folder) as plexus:
         events = await make(plexus, target, URI, toolchain="any", parameters={})
         expect(events).fails("unsafe_path", saying="the record of generated files")
+
+
+async def test_the_largest_file_with_a_difference_fits_into_an_event(
+    tmp_path: Path, target: Path
+) -> None:
+    folder = tmp_path / "templates"
+    write_template(folder, f"{{{{ '\x01' * {CONTENT_BYTES} }}}}")
+    (target / "a.txt").write_text("\U0001f600" * 100_000)
+    async with offering(folder, answers=[True]) as plexus:
+        events = await make(plexus, target, URI, toolchain="any", parameters={})
+    assert actions(events) == {"a.txt": "replaced"}
+    assert (target / "a.txt").read_text() == "\x01" * CONTENT_BYTES
 
 
 @pytest.fixture(autouse=True)
