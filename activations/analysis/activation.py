@@ -14,16 +14,22 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Final
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, MaxLen, MinLen
 
 from activations.analysis.churn_analysis import analyze_churn
 from activations.analysis.complexity import Thresholds
-from activations.analysis.complexity_analysis import Events, analyze_complexity
+from activations.analysis.complexity_analysis import Events, analyze_complexity, cores
+from activations.analysis.deep_context import ANALYSES, CacheStrategy, DeepOptions, Name
+from activations.analysis.deep_context_analysis import analyze_deep_context
+from activations.analysis.diagnosis import diagnose
 from activations.analysis.environment import Environment
+from activations.analysis.events import Finding, Summary
 from activations.analysis.formats import Format
+from activations.analysis.graphs import DagType
+from activations.analysis.scan import MAX_WORKERS
 from activations.processes.sandbox.hidden_paths import OwnPaths
 from activations.processes.sandbox.profiles import Profile
-from plexus import Activation, method
+from plexus import Activation, Context, method
 
 __all__ = ("Analysis",)
 
@@ -41,6 +47,11 @@ MaxBytes = Annotated[int, Ge(4000), Le(1_000_000)]
 
 #: Days of history.
 DEFAULT_DAYS: Final = 30
+Depth = Annotated[int, Ge(0), Le(1000)]
+Parallel = Annotated[int, Ge(1), Le(MAX_WORKERS)]
+Patterns = Annotated[list[str], MaxLen(100)]
+#: Files of one call of `diagnose`.
+Paths = Annotated[list[str], MinLen(1), MaxLen(1000)]
 Period = Annotated[int, Ge(1), Le(36_500)]
 
 
@@ -123,6 +134,88 @@ class Analysis(Activation):
             max_bytes: Maximum size of the report.
         """
         return analyze_churn(self._environment, project_path, period_days, format, max_bytes)
+
+    @method(
+        title="Analyze deep context",
+        alias="analyze_deep_context",
+        deadline_s=RUN_S,
+        restart="from_start",
+        read_only=True,
+        open_world=False,
+    )
+    def analyze_deep_context(
+        self,
+        project_path: str = ".",
+        include_analyses: list[Name] | None = None,
+        exclude_analyses: list[Name] | None = None,
+        period_days: Period = DEFAULT_DAYS,
+        dag_type: DagType = "import-graph",
+        max_depth: Depth | None = None,
+        include_patterns: Patterns | None = None,
+        exclude_patterns: Patterns | None = None,
+        cache_strategy: CacheStrategy = "normal",
+        parallel: Parallel | None = None,
+        format: Format = "json",  # noqa: A002 - the name that callers send
+        max_bytes: MaxBytes = DEFAULT_BYTES,
+        *,
+        ctx: Context,
+    ) -> AsyncIterator[Events]:
+        """Measure a project in all respects, and report scores, hotspots and recommendations.
+
+        Every figure names its analyser; what was not measured is absent, with the reason.
+
+        Args:
+            project_path: Folder of the project.
+            include_analyses: Only these analyses. Default: all.
+            exclude_analyses: Not these.
+            period_days: Days of history.
+            dag_type: Kind of the dependency graph.
+            max_depth: Maximum depth of folders.
+            include_patterns: Only these files, such as "src/**/*.rs".
+            exclude_patterns: Not these files, such as "**/target/**".
+            cache_strategy: "force-refresh" measures again, "offline" measures nothing new.
+            parallel: Worker processes. Default: one for each processor core.
+            format: Format of the report.
+            max_bytes: Maximum size of the report.
+        """
+        analyses = frozenset(include_analyses or ANALYSES) - frozenset(exclude_analyses or ())
+        options = DeepOptions(
+            analyses,
+            period_days,
+            dag_type,
+            max_depth,
+            include_patterns or [],
+            exclude_patterns or [],
+            cache_strategy,
+            parallel or cores(),
+            format,
+            max_bytes,
+        )
+        thresholds = Thresholds(MAX_CYCLOMATIC, MAX_COGNITIVE)
+        return analyze_deep_context(self._environment, project_path, options, thresholds, ctx)
+
+    @method(
+        title="Check files for findings",
+        deadline_s=RUN_S,
+        restart="from_start",
+        read_only=True,
+        open_world=False,
+    )
+    def diagnose(
+        self,
+        paths: Paths,
+        max_cyclomatic: Threshold = MAX_CYCLOMATIC,
+        max_cognitive: Threshold = MAX_COGNITIVE,
+    ) -> AsyncIterator[Finding | Summary]:
+        """Stream the findings in these files: complex functions, and comments that admit debt.
+
+        Args:
+            paths: Source files; relative ones are in the current folder.
+            max_cyclomatic: Functions above it are findings.
+            max_cognitive: Functions above it are findings.
+        """
+        thresholds = Thresholds(max_cyclomatic, max_cognitive)
+        return diagnose(self._environment, paths, thresholds)
 
     async def check_health(self) -> str:
         """Return the installed analysers. Raises Failed if the extra is not installed."""

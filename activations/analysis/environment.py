@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from activations.analysis.project import ArgumentErrors, project_folder
+from activations.analysis.project import ArgumentErrors, project_folder, source_path
 from activations.analysis.report import analyser_version
 from activations.analysis.worker_process import INSTALL, WorkerSettings
 from activations.processes.process import Launcher
@@ -21,7 +21,18 @@ __all__ = ("ANALYSERS", "Environment")
 ANALYSERS: Final = {
     "lizard": "lizard",
     "complexipy": "complexipy",
+    "grimp": "grimp",
     "pathspec": "pathspec",
+    "tree-sitter": "tree_sitter",
+    "tree-sitter-c": "tree_sitter_c",
+    "tree-sitter-cpp": "tree_sitter_cpp",
+    "tree-sitter-go": "tree_sitter_go",
+    "tree-sitter-java": "tree_sitter_java",
+    "tree-sitter-javascript": "tree_sitter_javascript",
+    "tree-sitter-python": "tree_sitter_python",
+    "tree-sitter-rust": "tree_sitter_rust",
+    "tree-sitter-typescript": "tree_sitter_typescript",
+    "vulture": "vulture",
 }
 CACHE_FILE: Final = "analysis.db"
 
@@ -51,6 +62,10 @@ class Environment:
         found = await asyncio.to_thread(project_folder, project_path, errors, self._workspace)
         errors.check()
         return found
+
+    async def file(self, path: str, errors: ArgumentErrors) -> Path:
+        """Return the absolute path of a file, and add an error if there is none."""
+        return await asyncio.to_thread(source_path, path, errors, self._workspace)
 
     async def settings(self, folder: Path, strategy: str = "normal") -> WorkerSettings:
         """Return what the workers of a run need."""

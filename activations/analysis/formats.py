@@ -20,6 +20,9 @@ __all__ = ("FORMATS", "Format", "fit", "render")
 Format = Literal["json", "markdown", "sarif"]
 FORMATS: Final[tuple[Format, ...]] = ("json", "markdown", "sarif")
 
+#: Where a list is in a report: names of members, and places in other lists.
+Path = tuple[str | int, ...]
+
 SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 #: Descriptions of the rules of findings.
 RULES: Final = {
@@ -56,7 +59,8 @@ def fit(value: dict[str, Any], max_bytes: int, convert: Callable[[dict[str, Any]
         if size <= max_bytes:
             return converted
         lists = list(_lists(value, ()))
-        longest: tuple[int, tuple[str, ...]] = max(lists, default=(0, ()))
+        none: tuple[int, Path] = (0, ())
+        longest = max(lists, key=lambda each: each[0], default=none)
         if longest[0] <= LEAST:
             raise TooBig(
                 f"The report has {size:,} bytes, and its parts cannot be shortened to "
@@ -66,27 +70,31 @@ def fit(value: dict[str, Any], max_bytes: int, convert: Callable[[dict[str, Any]
         # Close to the goal immediately, so that a large report takes few steps.
         keep = max(LEAST, min(longest[0] * 3 // 4, longest[0] * max_bytes // size * 2))
         value = _cut(value, longest[1], keep)
-        name = ".".join(longest[1])
+        name = ".".join(each for each in longest[1] if isinstance(each, str))
         omitted = dict(value.get("omitted", {}))
         omitted[name] = omitted.get(name, 0) + longest[0] - keep
         value = value | {"omitted": omitted}
 
 
-def _lists(value: Any, path: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _lists(value: Any, path: Path) -> Iterator[tuple[int, Path]]:
     """Yield the length and the path of each list that can be shortened."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            if not path and name in KEPT:
-                continue
-            yield from _lists(inner, (*path, name))
+            if path or name not in KEPT:
+                yield from _lists(inner, (*path, name))
     elif isinstance(value, list):
         yield len(value), path
+        for number, inner in enumerate(value):
+            if isinstance(inner, dict | list):
+                yield from _lists(inner, (*path, number))
 
 
-def _cut(value: dict[str, Any], path: tuple[str, ...], keep: int) -> dict[str, Any]:
+def _cut(value: Any, path: Path, keep: int) -> Any:
     name, *rest = path
-    inner = value[name]
-    return value | {name: _cut(inner, tuple(rest), keep) if rest else inner[:keep]}
+    inner = _cut(value[name], tuple(rest), keep) if rest else value[name][:keep]
+    if isinstance(value, list):
+        return [inner if number == name else each for number, each in enumerate(value)]
+    return {**value, name: inner}
 
 
 # --- Markdown -------------------------------------------------------------------------------------

@@ -10,7 +10,13 @@ from activations.analysis.languages import TOOLCHAINS, nearest_toolchain
 from plexus import InvalidParams
 from plexus.caller_environment import caller_directory
 
-__all__ = ("PATTERN_CHARACTERS", "ArgumentErrors", "check_toolchain", "project_folder")
+__all__ = (
+    "PATTERN_CHARACTERS",
+    "ArgumentErrors",
+    "check_patterns",
+    "check_toolchain",
+    "project_folder",
+)
 
 #: Maximum characters of a file pattern.
 PATTERN_CHARACTERS: Final = 500
@@ -43,6 +49,24 @@ def check_toolchain(toolchain: str, errors: ArgumentErrors) -> tuple[str, ...]:
     return ()
 
 
+def check_patterns(argument: str, patterns: list[str], errors: ArgumentErrors) -> None:
+    """Check file patterns, which have the syntax of `.gitignore`."""
+    try:
+        from pathspec import GitIgnoreSpec
+    except ImportError:
+        return  # the missing extra is reported next
+    for pattern in patterns:
+        if len(pattern) > PATTERN_CHARACTERS:
+            errors.add(
+                argument, f"{pattern[:40]!r}... has more than {PATTERN_CHARACTERS} characters."
+            )
+            continue
+        try:
+            GitIgnoreSpec.from_lines([pattern])
+        except ValueError as error:
+            errors.add(argument, f"{pattern!r} is no file pattern: {error}")
+
+
 def project_folder(project_path: str, errors: ArgumentErrors, workspace: Path | None) -> Path:
     """Return the folder to analyse. A relative path starts at the directory of the caller."""
     shown = project_path[:200]
@@ -62,3 +86,19 @@ def project_folder(project_path: str, errors: ArgumentErrors, workspace: Path | 
     if workspace is not None and not folder.is_relative_to(workspace):
         errors.add("project_path", f"{shown!r} is outside the workspace {str(workspace)!r}.")
     return folder
+
+
+def source_path(path: str, errors: ArgumentErrors, workspace: Path | None) -> Path:
+    """Return the absolute path of a file. Links are followed, so that no link leads out."""
+    shown = path[:200]
+    file = Path()
+    try:
+        file = Path(os.path.realpath(caller_directory() / Path(path).expanduser()))
+        if not file.is_file():
+            errors.add("paths", f"{shown!r} is not a file.")
+        str(file).encode()
+    except (OSError, ValueError, RuntimeError) as error:
+        errors.add("paths", f"{shown!r} cannot be opened: {error}")
+    if workspace is not None and not file.is_relative_to(workspace):
+        errors.add("paths", f"{shown!r} is outside the workspace {str(workspace)!r}.")
+    return file

@@ -165,7 +165,7 @@ class Scan:
                     done += 1
                     await self._reports.put(report)
         except WorkerLost as error:
-            return batch[done:], f"the analyser was killed: {error}"[:200]
+            return batch[done:], f"the analyser was lost: {error}"[:200]
         return [], ""
 
 

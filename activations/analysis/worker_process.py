@@ -24,6 +24,8 @@ Report = dict[str, Any]
 INSTALL: Final = "pip install 'plexus-substrate[analysis]'"
 #: Maximum bytes of one report: a file of a mebibyte has at most some ten thousand functions.
 REPORT_BYTES: Final = 16 * 1024 * 1024
+#: Seconds for the exit of a process that has closed its output.
+EXIT_S: Final = 1.0
 #: Characters of the standard error that an error quotes.
 COMPLAINT_CHARACTERS: Final = 500
 #: Memory that a worker can allocate. Past it, the file is skipped.
@@ -99,7 +101,7 @@ class WorkerProcess:
                 while not self._lines:
                     data = await self._process.stdout.read()
                     if not data:
-                        raise WorkerLost(f"the worker has ended: {self._complaint.strip()}")
+                        raise WorkerLost(await self._loss())
                     self._rest += data
                     if b"\n" in data:
                         *lines, self._rest = self._rest.split(b"\n")
@@ -110,6 +112,17 @@ class WorkerProcess:
             raise WorkerLost(f"no report within {deadline_s:g} s") from error
         report: Report = wire.decode_trusted(self._lines.pop())
         return report
+
+    async def _loss(self) -> str:
+        """Return why a worker has ended."""
+        self._process.expire_after(EXIT_S)
+        await self._process.wait()
+        code = self._process.returncode
+        if code is None:
+            return "it was killed"
+        if code < 0:
+            return f"it was ended by signal {-code}"
+        return f"it exited with code {code}: {self._complaint.strip()}"
 
     async def close(self) -> None:
         """Kill the process tree and release all resources."""

@@ -17,8 +17,11 @@ from typing import Any, Final
 from activations.analysis.worker.cache import Cache
 from activations.analysis.worker.churn import read_churn
 from activations.analysis.worker.complexity import measure_complexity, measure_halstead
+from activations.analysis.worker.dead_code import find_dead_code
 from activations.analysis.worker.file_list import ListOptions, list_files
+from activations.analysis.worker.import_graph import read_import_graph
 from activations.analysis.worker.source_file import Skipped, SourceFile, read_source
+from activations.analysis.worker.syntax import measure_syntax
 
 __all__ = ("SECTIONS", "main")
 
@@ -33,6 +36,7 @@ PACKAGES: Final = ("lizard", "complexipy", "tree-sitter")
 SECTIONS: Final[dict[str, Callable[[SourceFile], dict[str, Any]]]] = {
     "complexity": measure_complexity,
     "halstead": measure_halstead,
+    "syntax": measure_syntax,
 }
 
 
@@ -86,6 +90,14 @@ class Worker:
         """Report the changes of files between two times, in seconds since 1970."""
         yield from read_churn(self._root, since, until)
 
+    def dead_code(self, files: list[str], confidence: int) -> Iterator[Report]:
+        """Report unused code of Python files."""
+        yield from find_dead_code(self._root, files, confidence)
+
+    def import_graph(self, packages: list[list[str]]) -> Iterator[Report]:
+        """Report the imports of Python packages, each a folder with the name of the package."""
+        yield from read_import_graph(self._root, packages)
+
     def measure(self, files: list[list[str]], sections: list[str]) -> Iterator[Report]:
         """Report the measurements of files, in their order."""
         for path, language in files:
@@ -133,6 +145,8 @@ def _version(package: str) -> str:
 _OPERATIONS: Final[dict[str, Callable[..., Iterator[Report]]]] = {
     "churn": Worker.churn,
     "list": Worker.list_files,
+    "dead_code": Worker.dead_code,
+    "import_graph": Worker.import_graph,
     "measure": Worker.measure,
 }
 
