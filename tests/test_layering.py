@@ -52,6 +52,7 @@ IMPORTERS = {"__import__", "exec_module", "import_module", "load_module", "run_m
 DYNAMIC = {
     "plexus.registry.lazy": "the only module that imports our own code by name",
     "plexus.registry.plugins": "plugins, named by the operator",
+    "activations.analysis.worker.syntax_tables": "the grammars of tree-sitter, named by a table",
     "activations.evaluate.worker.forms": "it changes how pyplot is loaded, in another process",
 }
 #: A string that `plexus.registry.lazy` imports.

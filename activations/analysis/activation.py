@@ -43,7 +43,7 @@ TopFiles = Annotated[int, Ge(0), Le(1000)]
 RUN_S: Final = 3600.0
 #: The size of a report. The default fits into a result of MCP, which is cut beyond its limit.
 DEFAULT_BYTES: Final = 40_000
-MaxBytes = Annotated[int, Ge(4000), Le(1_000_000)]
+MaxBytes = Annotated[int, Ge(10_000), Le(1_000_000)]
 
 #: Days of history.
 DEFAULT_DAYS: Final = 30
@@ -125,7 +125,7 @@ class Analysis(Activation):
         format: Format = "json",  # noqa: A002 - the name that callers send
         max_bytes: MaxBytes = DEFAULT_BYTES,
     ) -> AsyncIterator[Events]:
-        """Report which files changed most in the git history, by whom and when.
+        """Report which files changed most in the git history, how often and by how many authors.
 
         Args:
             project_path: Folder in a git repository, such as ".".

@@ -31,7 +31,7 @@ DAY_S: Final = 24 * 3600
 async def ask_worker(
     launcher: Launcher, settings: WorkerSettings, deadline_s: float, **command: Any
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the reports of one command to a worker of its own, which ends with the iteration."""
+    """Yield the reports of one command to a new worker, which ends with the iteration."""
     worker = await WorkerProcess.open(launcher, settings)
     try:
         async with aclosing(worker.ask(deadline_s, **command)) as reports:

@@ -162,12 +162,12 @@ class DeepCollector:
         self, path: str, record: FileRecord, debts: list[dict[str, Any]]
     ) -> list[Finding]:
         findings = []
-        for number, each in enumerate(debts):
+        for each in debts:
             severity = each["severity"]
             self.severities[severity] += 1
             self.categories[each["category"]] += 1
             row = {"file": path, **each}
-            order = -(self.severities.total() + number)
+            order = -self.severities.total()
             _keep(self._debt, LISTED, IMPORTANCE[severity], order, row)
             text = f"{each['keyword']} ({severity}, {each['category']}): {each['text']}"
             level = LEVELS.get(severity, "note")

@@ -36,8 +36,8 @@ RULES: Final = {
 }
 #: Parts of a report that are never shortened.
 KEPT: Final = ("metadata", "summary")
-#: Entries that every list keeps, as long as any fits.
-LEAST: Final = 1
+#: Entries that every list keeps.
+LEAST: Final = 0
 
 
 def render(report: Report, form: Format, max_bytes: int) -> str | dict[str, Any]:

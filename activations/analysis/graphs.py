@@ -259,10 +259,10 @@ class _Resolver:
             return self._first_of_folder(name.strip('"'))
         if language == "java":
             return self._ending(name.replace(".", "/") + ".java")
-        beside = _join(PurePosixPath(path).parent, name.strip('"'))
+        near = _join(PurePosixPath(path).parent, name.strip('"'))
         if name.startswith("<"):
             return []
-        return [beside] if beside in self._files else self._ending(name.strip('"'))
+        return [near] if near in self._files else self._ending(name.strip('"'))
 
     def _ending(self, ending: str) -> list[str]:
         return self._by_ending.get(ending, [])[: AMBIGUOUS + 1]

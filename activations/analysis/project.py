@@ -11,11 +11,11 @@ from plexus import InvalidParams
 from plexus.caller_environment import caller_directory
 
 __all__ = (
-    "PATTERN_CHARACTERS",
     "ArgumentErrors",
     "check_patterns",
     "check_toolchain",
     "project_folder",
+    "source_path",
 )
 
 #: Maximum characters of a file pattern.

@@ -1,7 +1,7 @@
 """Drift of a project from the templates that it was made from.
 
 `templates.scaffold_project` records in a file which template each file came from, and the digest of
-what it wrote. Anybody can edit the record, so its paths and its size are checked.
+what it wrote. Any program can edit the record, so its paths and its size are checked.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ __all__ = (
     "hotspots",
     "maintainability",
     "recommendations",
+    "refactoring_hours",
     "scorecard",
 )
 

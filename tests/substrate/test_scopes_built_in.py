@@ -38,6 +38,11 @@ CHANGES = {
         *("chat.regenerate", "chat.rename", "chat.send", "chat.set_head"),
         *("claudecode.chat", "claudecode.create", "claudecode.delete", "claudecode.fork"),
     ],
+    # They change nothing, but read any folder that the server can read.
+    "analysis": [
+        *("analysis.analyze_code_churn", "analysis.analyze_complexity"),
+        *("analysis.analyze_deep_context", "analysis.diagnose"),
+    ],
     "approvals": ["approvals.permit", "approvals.respond"],
     "python": [
         *("python.close_session", "python.evaluate", "python.interrupt", "python.reset"),
