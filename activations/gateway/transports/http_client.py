@@ -205,6 +205,9 @@ class HttpClient:
         """Iterate over the body of a response. Raises Lost."""
         import httpx2
 
+        if response.is_stream_consumed:  # it was read because it could concern a token
+            yield response.content
+            return
         encoding = response.headers.get("content-encoding", "identity")
         if encoding != "identity":
             raise BadMessage(f"The server compressed its response with {encoding[:40]!r}.")

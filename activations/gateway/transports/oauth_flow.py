@@ -48,8 +48,9 @@ from mcp_view.client.errors import SignInRequired
 
 __all__ = ("OAuthFlow",)
 
-#: A token that expires within this time is refreshed beforehand.
+#: A token is refreshed before it expires: by this time, or by this part of a short lifetime.
 EARLY_S: Final = 30.0
+EARLY: Final = 0.1
 #: An expiry in the past, which makes the flow begin with a refresh.
 EXPIRED: Final = 1.0
 FAILURES: Final = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationError)
@@ -80,7 +81,7 @@ class StoredTokens:
         """Whether there is a token that has not expired."""
         if self.tokens is None:
             return False
-        return self.expires_at is None or time.time() < self.expires_at - EARLY_S
+        return self.expires_at is None or time.time() < self.expires_at
 
     @property
     def access_token(self) -> str | None:
@@ -106,7 +107,10 @@ class StoredTokens:
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Store tokens, with the time at which they expire."""
         self.tokens = tokens
-        self.expires_at = None if tokens.expires_in is None else time.time() + tokens.expires_in
+        self.expires_at = None
+        if tokens.expires_in is not None:
+            early_s = min(EARLY_S, tokens.expires_in * EARLY)
+            self.expires_at = time.time() + tokens.expires_in - early_s
         self._entry["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
         self._entry["expires_at"] = self.expires_at
         await self._oauth.store.save(self._oauth.url, self._entry)
