@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -138,14 +138,18 @@ def _pass(route: Route, origin: str, foreign: list[str]) -> None:
 
 
 @contextmanager
-def opened(*options: str) -> Iterator[Site]:
-    """Run a server with the showcase, and a browser, for the duration of the block."""
+def opened(*options: str, variables: Mapping[str, str] | None = None) -> Iterator[Site]:
+    """Run a server with the showcase, and a browser, for the duration of the block.
+
+    `variables` are further environment variables of the server.
+    """
     if not Path(CHROMIUM).exists():
         pytest.skip("Chromium is not installed: `apt-get install chromium`")
     with ExitStack() as stack:
         proxy = stack.enter_context(proxying())
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         settings = {"SUBSTRATE_HOSTS": f"127.0.0.1:{proxy.port}", "XDG_DATA_HOME": folder}
+        settings |= variables or {}
         server = stack.enter_context(
             serving("--activation", str(SHOWCASE), *options, settings=settings, auth="token")
         )

@@ -87,12 +87,30 @@ function ToolResult({ event: { is_error: failed, output } }) {
 function Ended({ event }) {
   const { type: _, ...rest } = event;
   if (Object.keys(rest).length === 0) return html`<p class="e-end">✓ Done</p>`;
+  if (Array.isArray(rest.content)) return html`<${Blocks} result=${rest} />`;
   if ("exit_code" in rest) {
     const text = `${exitText({ ...rest, duration_ms: undefined })}${rest.duration_ms === undefined ? "" : ` after ${duration(rest.duration_ms)}`}`;
     return html`<p class=${rest.exit_code ? "e-end e-failed" : "e-end"} title=${exitText(rest)}>${rest.exit_code ? "✕" : "✓"} ${text}</p>`;
   }
   const value = Object.keys(rest).length === 1 && "result" in rest ? rest.result : rest;
   return html`<div class="e-end"><span class="tag">result</span> <${Value} value=${value} label="Result" /></div>`;
+}
+
+/** The content of another server: its blocks in their order, and its value. @param {{result: any}} props */
+function Blocks({ result: { content, value, is_error: failed } }) {
+  return html`<div class=${failed ? "e-end e-failed" : "e-end"}><span class="tag">${failed ? "tool failed" : "result"}</span>
+    ${content.map((/** @type {any} */ block) => html`<${EventView} event=${eventOf(block)} />`)}
+    ${value === undefined || value === null ? null : html`<${Value} value=${value} label="Value" />`}</div>`;
+}
+
+/** Return a content block, a resource or a message of a prompt as the event that looks like it.
+    @param {any} block @returns {any} */
+function eventOf(block) {
+  if (block.type === "text") return { type: "content", text: String(block.text ?? "") };
+  if (block.type === "image" || block.type === "audio") return { type: block.type, data: String(block.data ?? ""), mime_type: block.mimeType };
+  if (block.role && block.content) return { type: "message", role: block.role, content: eventOf(block.content) };
+  const { uri, name, mimeType, text, blob } = block.resource || block;
+  return { type: "resource", uri: String(uri ?? ""), name, mime_type: mimeType, content: text, blob };
 }
 
 /** How a run failed: its message, the lines below it such as a traceback, and its data.

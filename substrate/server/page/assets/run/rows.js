@@ -141,6 +141,7 @@ function eventText(event) {
   if (type === "complete" && "exit_code" in event) return exitText(event);
   if (type === "complete" && Object.keys(rest).length === 0) return "Done";
   if (type === "complete" && typeof rest.result === "string") return rest.result;
+  if (type === "complete" && Array.isArray(rest.content)) return rest.content.map(blockText).join("\n");
   if (type === "error") return namesCode(event) ? event.message : `${event.code}: ${event.message}`;
   if (type === "cancelled") return `Stopped${event.reason ? `: ${event.reason}` : ""}`;
   if (type === "log") return `${event.level}: ${event.message}`;
@@ -149,6 +150,12 @@ function eventText(event) {
   if (type === "file" && event.content !== undefined) return `${event.path}: ${event.action}\n${event.diff ?? event.content}`;
   if (type === "resource" && event.content) return `${event.uri}\n${event.content}`;
   return `${type} ${JSON.stringify(rest)}`;
+}
+
+/** Return the text of a content block of another server. @param {any} block */
+function blockText(block) {
+  const { type, text, uri, mimeType } = block.resource || (block.role && block.content) || block;
+  return typeof text === "string" ? text : `[${type || "resource"} ${uri || mimeType || ""}]`;
 }
 
 /** Describe how a command ended. @param {any} event */

@@ -7,6 +7,7 @@ import { active, questions, runs } from "../core/live.js";
 import { link } from "../core/router.js";
 import { methods, schema } from "../core/schema.js";
 import { load, save } from "../core/storage.js";
+import { Mounts } from "../status/mounts.js";
 import { Chart } from "../ui/chart.js";
 import { midnight, useCounts } from "../ui/run_filters.js";
 import { rangeStart } from "../ui/run_history.js";
@@ -56,6 +57,7 @@ export function View() {
     ${report.notices.map((notice) => html`<section class="card status-notice" key=${notice.code} aria-label="Notice"><b>${notice.message}</b> ${notice.next}${notice.details.length ? html`<ul>${notice.details.map((each) => html`<li>${each}</li>`)}</ul>` : null}</section>`)}
     <div class="status-cards"><${Server} report=${report} /><${Runs} /></div>
     <${Activations} report=${report} />
+    <${Mounts} />
     <${Charts} samples=${samples} hasHistory=${hasHistory} />
     <${Limits} limits=${report.limits} />`;
 }
