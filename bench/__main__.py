@@ -20,6 +20,7 @@ from bench import (
     arbor,
     chat,
     front,
+    gateway,
     history,
     memory,
     native,
@@ -103,6 +104,10 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "mcp_http_json": http_calls.json_responses,
     "mcp_http_sse": http_calls.sse_responses,
     "mcp_memory_streams": mcp_streams.memory,
+    "mount_call": gateway.calls,
+    "mount_progress": gateway.progress,
+    "mount_list": gateway.lists,
+    "mount_start": gateway.cold_start,
 }
 MEASURED = {
     "stdio": format_command(OURS_STDIO),
