@@ -28,6 +28,7 @@ class OutputPipe:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._waiter: asyncio.Future[None] | None = None
+        self._receive: Callable[[bytes], None] | None = None
         self._finished = False
 
     def finish(self) -> None:
@@ -38,6 +39,32 @@ class OutputPipe:
         self._finished = True
         if self._waiter is not None:
             resolve(self._waiter)
+        while self._receive is not None:  # until the end of what is buffered
+            self._on_readable()
+
+    def start_reading(self, receive: Callable[[bytes], None]) -> None:
+        """Pass each chunk to a function as soon as it arrives, and empty bytes at the end.
+
+        For dialogues: it saves the turns of the loop that waking a reader costs. Use it instead of
+        `read`, and close the pipe to stop.
+        """
+        self._receive = receive
+        asyncio.get_running_loop().add_reader(self._fd, self._on_readable)
+
+    def _on_readable(self) -> None:
+        receive = self._receive
+        if receive is None:
+            return
+        try:
+            data = os.read(self._fd, CHUNK_BYTES)
+        except BlockingIOError:
+            if not self._finished:
+                return
+            data = b""
+        if not data:
+            self._receive = None
+            asyncio.get_running_loop().remove_reader(self._fd)
+        receive(data)
 
     async def read(self) -> bytes:
         """Return the available data, waiting for some if there is none; empty at the end."""
@@ -110,6 +137,22 @@ class InputPipe:
                 await waiter
             finally:
                 self._waiters.discard(waiter)
+
+    def try_write(self, data: bytes) -> bool:
+        """Write data immediately, if nothing waits to be written. Returns whether that was done.
+
+        What the pipe does not take at once is written later, in order.
+        """
+        if self._fd < 0 or not self._stays_open or self._rest:
+            return False
+        try:
+            written = os.write(self._fd, data[:CHUNK_BYTES])
+        except (BlockingIOError, BrokenPipeError):
+            return False  # `write` waits, and reports a broken pipe
+        if written < len(data):
+            self._rest = memoryview(data)[written:]
+            self._loop.add_writer(self._fd, self._write)
+        return True
 
     def finish(self) -> None:
         """Close the pipe when the remaining data is written."""

@@ -80,7 +80,10 @@ class StdioTransport:
 
     def send(self, message: Send) -> None:
         """Send a message after those before it."""
-        session = self._session
+        session, process = self._session, self._process
+        pipe = None if process is None or self._outbox else process.stdin
+        if pipe is not None and pipe.try_write(message.data + b"\n"):
+            return
         self._outbox.append(message.data)
         self._outbox_bytes += len(message.data)
         self._wakeup.set()
@@ -141,15 +144,20 @@ class StdioTransport:
 
     async def _read(self, process: Process, session: UpstreamSession) -> None:
         lines = LineReader(session.client.options.limits.message_bytes)
-        while data := await process.stdout.read():
+        ended = asyncio.Event()
+
+        def receive(data: bytes) -> None:
+            if not data:
+                ended.set()
             for line in lines.feed(data):
                 if isinstance(line, Oversized):
                     session.oversized(line)
                 else:
                     session.received(line)
             session.flush()
-            # A pipe that always has data would never let the loop run.
-            await asyncio.sleep(0)
+
+        process.stdout.start_reading(receive)
+        await ended.wait()
         # Its exit code arrives after the end of its output.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
