@@ -159,6 +159,14 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the test a cache folder of its own."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
 async def open_hub() -> AsyncIterator[OpenHub]:
     """Create hubs with `plexus` and the given activations, and close them at the end."""
     hubs: list[Plexus] = []

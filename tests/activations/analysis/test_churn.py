@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from project_kit import analyst, commit, git, write
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.usefixtures("cache")]
 
 
 def rows(report: Any) -> dict[str, dict[str, Any]]:

@@ -11,7 +11,7 @@ from project_kit import analyst, write
 
 from plexus import InvalidParams
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.usefixtures("cache")]
 
 BRANCH = "def f(a):\n    if a:\n        return 1\n    return 2\n"
 BRANCHES = "def f(a):\n    if a:\n        return 1\n    if a > 2:\n        return 3\n    return 2\n"

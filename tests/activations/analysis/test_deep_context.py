@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from project_kit import analyst, commit, write
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.usefixtures("cache")]
 
 MAIN = "from pack import used\n\n\ndef main():\n    return used.help_out()\n\n\nmain()\n"
 USED = "def help_out():\n    # TODO: test this\n    return 1\n"

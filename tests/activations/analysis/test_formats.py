@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from project_kit import Analyst, analyst, commit, write
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.usefixtures("cache")]
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "vectors" / "sarif" / "sarif-2.1.0.json").read_text()
@@ -112,9 +112,8 @@ async def test_diagnose_streams_the_findings_of_files(tmp_path: Path) -> None:
 
 
 async def test_in_a_sandbox_only_the_workspace_is_analysed(tmp_path: Path) -> None:
-    inside = (
-        complex_project(tmp_path / "inside", 1) if (tmp_path / "inside").mkdir() is None else ""
-    )
+    (tmp_path / "inside").mkdir()
+    inside = complex_project(tmp_path / "inside", 1)
     write(tmp_path, outside_py="def f():\n    return 1\n")
     (tmp_path / "inside" / "link.py").symlink_to(tmp_path / "outside.py")
     async with analyst(sandbox="workspace", workspace=str(inside)) as hub:

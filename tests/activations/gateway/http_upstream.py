@@ -123,7 +123,7 @@ def initialized(request: HttpRequest, **headers: str) -> Answer | None:
             "serverInfo": {"name": "bare", "version": "1"},
         }
         reply = {"jsonrpc": "2.0", "id": message["id"], "result": result}
-        return json_answer(reply, **headers)
+        return json_answer(reply, 200, **headers)
     if "id" not in message:
         return Answer(202)
     return None

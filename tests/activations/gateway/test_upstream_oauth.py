@@ -360,6 +360,10 @@ async def test_a_file_that_others_can_read_is_closed_to_them(tmp_path: Path) -> 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def unfinished_files(folder: Path) -> list[Path]:
+    return list(folder.glob("*.new"))
+
+
 async def test_concurrent_saves_lose_no_entry(tmp_path: Path) -> None:
     urls = [f"https://{number}.example" for number in range(40)]
     await asyncio.gather(*(store_in(tmp_path).save(url, {"n": url}) for url in urls))
@@ -367,7 +371,7 @@ async def test_concurrent_saves_lose_no_entry(tmp_path: Path) -> None:
         assert await store_in(tmp_path).load(url) == {"n": url}
     await store_in(tmp_path).save(urls[0], {})
     assert await store_in(tmp_path).load(urls[0]) == {}
-    assert not list(tmp_path.glob("*.new"))
+    assert not unfinished_files(tmp_path)
 
 
 async def test_a_lock_excludes_another_store_until_it_is_released(tmp_path: Path) -> None:
