@@ -165,7 +165,13 @@ class Activation:
     def prompt(self, function: F, /) -> F: ...
     @overload
     def prompt(
-        self, /, *, title: str | None = None, template: str | None = None, scope: str | None = None
+        self,
+        /,
+        *,
+        title: str | None = None,
+        template: str | None = None,
+        scope: str | None = None,
+        alias: str | None = None,
     ) -> Callable[[F], F]: ...
     def prompt(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
         """Add a function as a prompt. The options are those of `plexus.prompt`."""
@@ -387,7 +393,11 @@ def method(function: F | None = None, /, **options: Unpack[MethodOptions]) -> F 
 def prompt(function: F, /) -> F: ...
 @overload
 def prompt(
-    *, title: str | None = None, template: str | None = None, scope: str | None = None
+    *,
+    title: str | None = None,
+    template: str | None = None,
+    scope: str | None = None,
+    alias: str | None = None,
 ) -> Callable[[F], F]: ...
 def prompt(
     function: F | None = None,
@@ -396,6 +406,7 @@ def prompt(
     title: str | None = None,
     template: str | None = None,
     scope: str | None = None,
+    alias: str | None = None,
 ) -> F | Callable[[F], F]:
     """Mark a method that renders a prompt: text or messages for a model.
 
@@ -406,9 +417,10 @@ def prompt(
     with the fixed part; the rest of the name is passed as that parameter, unchanged. The hook
     `prompts` lists the existing names; the method itself is not listed.
 
-    `scope` is required to see and to render the prompt; by default every principal can.
+    `scope` is required to see and to render the prompt; by default every principal can. `alias` is
+    a second name without the namespace, which may have dashes and is not listed.
     """
-    mark = MethodMark(title, role="prompt", template=template, scope=scope)
+    mark = MethodMark(title, role="prompt", template=template, scope=scope, alias=alias)
     return _marker(mark) if function is None else _marker(mark)(function)
 
 

@@ -170,7 +170,7 @@ class Settings:
     #: Seconds without connections and runs after which the server stops. 0 disables this.
     idle_exit_s: float = dataclasses.field(default=0.0, metadata={"ge": 0})
     #: Whether programs such as Claude Code can connect to the editor in the page (`claude --ide`).
-    #: Claude Code connects by itself only if exactly one editor is running for the folder.
+    #: Claude Code connects automatically only if exactly one editor is running for the folder.
     ide: Literal["off", "on"] = "off"
     #: Lock files of the editor. `claude` writes the one that Claude Code reads; `seed` also writes
     #: `.claude-code/<port>.json` in the project folder, for clients that look there.

@@ -321,7 +321,7 @@ class Evaluate(Activation):
                 raise
             raise NotFound(error.message.partition(": ")[2] or error.message) from error
 
-    @prompt(title="Review a Python module")
+    @prompt(title="Review a Python module", alias="review-module")
     async def review_module(self, module: str, *, principal: Principal) -> str:
         """Review a Python module.
 

@@ -114,10 +114,13 @@ class Prompts:
     def __init__(self, specs: Iterable[MethodSpec]) -> None:
         """Raise RegistrationError if two methods render the same prompts."""
         self._fixed: dict[str, MethodSpec] = {}
+        self._aliases: dict[str, MethodSpec] = {}
         by_prefix: dict[str, tuple[NameTemplate, MethodSpec]] = {}
         for spec in specs:
             if spec.role != "prompt":
                 continue
+            if spec.alias is not None:
+                self._aliases[spec.alias] = spec
             template = spec.name_template
             if template is None:
                 self._fixed[spec.name] = spec
@@ -136,7 +139,7 @@ class Prompts:
 
         Raises NotFound.
         """
-        spec = self._fixed.get(name)
+        spec = self._fixed.get(name) or self._aliases.get(name)
         if spec is not None:
             return spec, {}
         for template, spec in self._open:

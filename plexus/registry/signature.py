@@ -68,6 +68,22 @@ def _is_method_name(text: str) -> bool:
     return text.isidentifier() and text.isascii() and text[0].islower()
 
 
+def _check_alias(alias: str, mark: MethodMark, where: str) -> None:
+    """Raise RegistrationError if an alias is not a name. That of a prompt may have dashes."""
+    allowed, plain = "digits", alias
+    if mark.role == "prompt":
+        allowed, plain = "digits, dashes", alias.replace("-", "_")
+    if not _is_method_name(plain):
+        raise RegistrationError(
+            f"{where}: the alias {alias!r} must be letters, {allowed} and underscores, and begin "
+            "with a lower case letter"
+        )
+    if mark.template is not None:
+        raise RegistrationError(
+            f"{where}: remove alias={alias!r}; a template names the prompts that it renders"
+        )
+
+
 def is_name(text: str) -> bool:
     """Return whether this is valid in a method name: lower case letters, digits, underscores."""
     return text.isidentifier() and text.isascii() and text == text.lower() and text[0] != "_"
@@ -236,11 +252,8 @@ def _read_method(owner: Activation, name: str, bound: Any, path: str, where: str
             f"{where}: a method name must be letters, digits and underscores, and begin with a "
             "lower case letter"
         )
-    if mark.alias is not None and not _is_method_name(mark.alias):
-        raise RegistrationError(
-            f"{where}: the alias {mark.alias!r} must be letters, digits and underscores, and "
-            "begin with a lower case letter"
-        )
+    if mark.alias is not None:
+        _check_alias(mark.alias, mark, where)
     given = mark.schema
     if given is not None and (not isinstance(given, dict) or given.get("type") != "object"):
         raise RegistrationError(f'{where}: the given schema must have "type": "object"')

@@ -28,7 +28,7 @@ from plexus.values import PLAIN, converter_for, result_of
 __all__ = ("Pump",)
 
 #: How long a generator that never suspends may block the event loop, at first and at most. The
-#: first slice is short, so that the first event is sent at once; each further one is twice as long.
+#: first slice is short, so that the first event leaves early; each further one is twice as long.
 FIRST_SLICE_S = 0.00005
 SLICE_S = 0.001
 #: How long one task continues with short runs before it yields to others.

@@ -76,7 +76,7 @@ class MountDocument:
 
     def _refuse(self, name: str) -> None:
         raise click.ClickException(
-            f"{self.path} has no table [{SECTION}.{name}] of its own. Edit the file yourself."
+            f"{self.path} has no separate table [{SECTION}.{name}]. Edit the file yourself."
         )
 
     def save(self) -> None:

@@ -68,9 +68,8 @@ async def test_the_prompt_asks_for_a_review_with_an_outline(hub: Plexus) -> None
     peer = McpPeer(hub, HANDSHAKES[-1])
     [prompt] = (await peer.result("prompts/list"))["prompts"]
     assert [each["name"] for each in prompt["arguments"]] == ["module"]
-    asked = await peer.result(
-        "prompts/get", {"name": prompt["name"], "arguments": {"module": "json"}}
-    )
-    text = asked["messages"][0]["content"]["text"]
-    assert text.startswith("Please review the Python module json.")
-    assert "dumps" in text
+    for name in (prompt["name"], "review-module"):
+        asked = await peer.result("prompts/get", {"name": name, "arguments": {"module": "json"}})
+        text = asked["messages"][0]["content"]["text"]
+        assert text.startswith("Please review the Python module json.")
+        assert "dumps" in text

@@ -30,10 +30,12 @@ from plexus import (
     Progress,
     Resource,
     method,
+    prompt,
 )
-from plexus.errors import Busy, InvalidParams, RegistrationError
+from plexus.errors import Busy, InvalidParams, NotFound, RegistrationError
 from plexus.events import Cancelled, Data, ErrorEvent, Result
 from plexus.limits import Limits
+from plexus.principal import LOCAL
 from plexus.testing import local
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -646,11 +648,47 @@ def test_an_alias_that_is_taken_is_refused_and_changes_nothing(make: Any, messag
     assert [spec.name for spec in hub.methods()] == ["first.one"]
 
 
-def test_an_alias_is_a_name() -> None:
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        (
+            method(alias="two words"),
+            "the alias 'two words' must be letters, digits and underscores",
+        ),
+        (
+            method(alias="two-words"),
+            "the alias 'two-words' must be letters, digits and underscores",
+        ),
+        (prompt(alias="two words"), "'two words' must be letters, digits, dashes and underscores"),
+        (prompt(alias="two-words", template="bad.{name}"), "remove alias='two-words'"),
+    ],
+)
+def test_an_alias_is_a_name(mark: Any, message: str) -> None:
+    async def one(name: str) -> str:
+        return name
+
     bad = Activation("bad")
-    bad.method(name="one", alias="two words")(lambda: 1)
-    with pytest.raises(RegistrationError, match="the alias 'two words' must be letters"):
+    bad.functions = [mark(one)]
+    with pytest.raises(RegistrationError, match=message):
         Plexus().register(bad)
+
+
+async def test_a_prompt_is_rendered_by_its_alias_and_listed_once() -> None:
+    notes = Activation("notes")
+
+    @notes.prompt(alias="improve-note")
+    async def improve(text: str) -> str:
+        """Improve a note."""
+        return f"Improve: {text}"
+
+    hub = Plexus()
+    hub.register(notes)
+    assert hub.find_prompt("improve-note") == hub.find_prompt("notes.improve")
+    listed = await hub.list_prompts(LOCAL, None, 10)
+    assert [each.name for each in listed] == ["notes.improve"]
+    hub.unregister("notes")
+    with pytest.raises(NotFound):
+        hub.find_prompt("improve-note")
 
 
 # --- parameters ----------------------------------------------------------------------------------
