@@ -7,9 +7,7 @@ sandbox of `bash`; it ends with the server, after a day without use, or by `pyth
 
 from __future__ import annotations
 
-import asyncio
 import math
-import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -28,10 +26,8 @@ from activations.evaluate.events import (
     Stdout,
     Value,
 )
-from activations.evaluate.interpreter import find_interpreter
-from activations.evaluate.session import Session
-from activations.evaluate.session_changes import SessionChanges
-from activations.evaluate.worker_process import Report, WorkerProcess
+from activations.evaluate.reports import error_of, event_of
+from activations.evaluate.session_table import SessionTable
 from activations.processes.sandbox.hidden_paths import OwnPaths
 from activations.processes.sandbox.launcher import SandboxLauncher
 from activations.processes.sandbox.profiles import Profile
@@ -49,26 +45,16 @@ from plexus import (
     prompt,
     resource,
 )
-from plexus.caller_environment import caller_directory
 from plexus.errors import DeadlineExceeded, Declined, TooBig, Unsupported
 from plexus.rpc import wire
-from plexus.runtime.log import wall_ms
 
 __all__ = ("Evaluate",)
 
 DEFAULT_SESSION: Final = "default"
-#: Sessions of one principal: each is a process with its own memory.
-MAX_SESSIONS: Final = 16
-#: Seconds after which an unused session ends, and between the checks for that.
-IDLE_S: Final = 24 * 3600.0
-IDLE_CHECK_S: Final = 600.0
 #: Characters of output of one evaluation. Past it the code is interrupted.
 MAX_OUTPUT_CHARACTERS: Final = 8 * 1024 * 1024
 #: Memory of a session. Past it the code gets a MemoryError.
 DEFAULT_MEMORY_BYTES: Final = 8 * 1024**3
-#: Media types of `image` events.
-PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
-
 #: Characters of the name of a session.
 MAX_NAME: Final = 64
 SessionName = Annotated[str, Len(1, MAX_NAME)]
@@ -89,12 +75,8 @@ class Evaluate(Activation):
     ) -> None:
         """Configure where sessions run; see `SandboxLauncher`. Memory 0: no limit."""
         self._launcher = SandboxLauncher(sandbox, workspace, own_paths)
-        self._workspace = Path(workspace or ".").resolve() if sandbox != "off" else None
-        self._memory_bytes = memory_bytes
-        self._sessions: dict[tuple[str, str], Session] = {}
-        self._changes = SessionChanges()
-        self._idle_check: asyncio.TimerHandle | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        folder = Path(workspace or ".").resolve() if sandbox != "off" else None
+        self._sessions = SessionTable(self._launcher, folder, memory_bytes)
 
     @method(
         title="Evaluate Python code",
@@ -127,7 +109,7 @@ class Evaluate(Activation):
         _check("session", 0 < len(session) <= MAX_NAME, f"must have 1 to {MAX_NAME} characters")
         _check("timeout_s", timeout_s is None or 0 < timeout_s < math.inf, "must be above zero")
         self._launcher.boot()
-        found = await self._open(ctx.principal, session, python)
+        found = await self._sessions.open(ctx.principal, session, python)
         size = 0
         failure: Failed | None = None
         reports = found.evaluate(expression, timeout_s, ctx.run_id, ctx.client)
@@ -137,14 +119,14 @@ class Evaluate(Activation):
                 if kind == "input":
                     await found.answer(await _ask(ctx, str(report.get("prompt") or "")))
                 elif kind == "error":
-                    failure = _raised(report)
+                    failure = error_of(report)
                 elif kind == "start":
                     yield Start(session, report["count"], str(report["version"]))
                 elif kind == "done" and failure is not None:
                     raise failure
                 elif kind == "done":
                     yield Evaluated(session, found.count, float(report["duration_ms"]))
-                elif (event := _shown(report)) is not None:
+                elif (event := event_of(report)) is not None:
                     yield event
                     size += len(report.get("text") or "") + len(report.get("data") or "")
                     if size > MAX_OUTPUT_CHARACTERS:
@@ -162,7 +144,7 @@ class Evaluate(Activation):
 
         Code that does not end within 3 seconds is killed with its session.
         """
-        return await self._find(principal, session).interrupt()
+        return await self._sessions.find(principal, session).interrupt()
 
     @method(title="Restart a session", audience="client", destructive=True, open_world=False)
     async def restart(
@@ -178,11 +160,11 @@ class Evaluate(Activation):
             session: Name of the session.
             python: Another interpreter or virtual environment for it.
         """
-        old = self._sessions.get((principal.name, session))
+        old = self._sessions.get(principal, session)
         if old is not None:
-            await self._close(principal.name, old, "it was restarted")
+            await self._sessions.close(principal.name, old, "it was restarted")
         chosen = python or (None if old is None else old.interpreter)
-        found = await self._open(principal, session, chosen)
+        found = await self._sessions.open(principal, session, chosen)
         await found.ask("variables", limit=0)  # starts the process
         return found.info()
 
@@ -194,7 +176,7 @@ class Evaluate(Activation):
 
         Waits for the evaluation in progress.
         """
-        found = self._find(principal, session)
+        found = self._sessions.find(principal, session)
         await found.reset()
         return found.info()
 
@@ -203,15 +185,15 @@ class Evaluate(Activation):
         self, session: SessionName = DEFAULT_SESSION, *, principal: Principal
     ) -> bool:
         """End a session and its process. Returns whether it existed."""
-        found = self._sessions.get((principal.name, session))
+        found = self._sessions.get(principal, session)
         if found is not None:
-            await self._close(principal.name, found, "it was closed")
+            await self._sessions.close(principal.name, found, "it was closed")
         return found is not None
 
     @method(title="List sessions", audience="client", read_only=True, open_world=False)
     async def sessions(self, principal: Principal) -> list[SessionInfo]:
         """List your sessions with their state, interpreter and folder."""
-        return [each.info() for _, each in self._of(principal)]
+        return [each.info() for _, each in self._sessions.list_for(principal)]
 
     @method(title="List variables", audience="client", read_only=True, open_world=False)
     async def variables(
@@ -225,7 +207,7 @@ class Evaluate(Activation):
 
         Works while code is running.
         """
-        return _object(await self._find(principal, session).ask("variables", limit=limit))
+        return _object(await self._sessions.find(principal, session).ask("variables", limit=limit))
 
     @method(title="Describe a variable", audience="client", read_only=True, open_world=False)
     async def inspect(
@@ -237,7 +219,7 @@ class Evaluate(Activation):
             name: A name such as "df", or "df.columns".
             session: Name of the session.
         """
-        return _object(await self._find(principal, session).ask("inspect", name=name))
+        return _object(await self._sessions.find(principal, session).ask("inspect", name=name))
 
     @method(title="Complete code", audience="client", read_only=True, open_world=False)
     async def complete(
@@ -257,7 +239,7 @@ class Evaluate(Activation):
         """
         place = len(code) if cursor is None else min(cursor, len(code))
         return _object(
-            await self._find(principal, session).ask("complete", code=code, cursor=place)
+            await self._sessions.find(principal, session).ask("complete", code=code, cursor=place)
         )
 
     @method(title="Show the history of a session", audience="client", read_only=True)
@@ -269,7 +251,7 @@ class Evaluate(Activation):
         principal: Principal,
     ) -> list[Cell]:
         """Return the last evaluations of a session, oldest first. Their output is in their runs."""
-        return list(self._find(principal, session).history)[-limit:]
+        return list(self._sessions.find(principal, session).history)[-limit:]
 
     @method(title="Watch sessions", audience="client", deadline_s=None, read_only=True)
     async def watch(
@@ -280,8 +262,8 @@ class Evaluate(Activation):
         Args:
             session: Only this session.
         """
-        with self._changes.subscribe(principal.name) as subscription:
-            for name, each in self._of(principal):
+        with self._sessions.changes.subscribe(principal.name) as subscription:
+            for name, each in self._sessions.list_for(principal):
                 if session in (None, name):
                     yield each.info()
                     for cell in list(each.history):
@@ -296,7 +278,7 @@ class Evaluate(Activation):
     @resource("python://system/version", name="version", title="Python version")
     async def read_version(self, *, principal: Principal) -> str:
         """The version and the interpreter of the default session."""
-        found = await self._open(principal, DEFAULT_SESSION, None)
+        found = await self._sessions.open(principal, DEFAULT_SESSION, None)
         await found.ask("variables", limit=0)
         info = found.info()
         return f"Python {info.python} ({info.interpreter})"
@@ -313,7 +295,7 @@ class Evaluate(Activation):
         Args:
             name: Name of the module, such as json.
         """
-        found = await self._open(principal, DEFAULT_SESSION, None)
+        found = await self._sessions.open(principal, DEFAULT_SESSION, None)
         try:
             return wire.encode_pretty(await found.ask("module", name=name)).decode()
         except Failed as error:
@@ -336,100 +318,21 @@ class Evaluate(Activation):
         self, value: str, _given: dict[str, str], principal: Principal
     ) -> list[str]:
         """Return names of sessions that start with this prefix."""
-        return [name for name, _ in self._of(principal) if name.startswith(value)]
+        return [name for name, _ in self._sessions.list_for(principal) if name.startswith(value)]
 
     # --- sessions ---------------------------------------------------------------------------------
 
     async def check_health(self) -> str:
         """Return the number of sessions. Raises Failed if the sandbox does not work."""
         await self._launcher.check()
-        busy = sum(each.is_busy for each in self._sessions.values())
-        count = len(self._sessions)
+        count, busy = self._sessions.counts()
         sessions = "1 session" if count == 1 else f"{count} sessions"
         return f"{sessions}, {busy} busy, sandbox {self._launcher.profile}"
 
     async def close(self) -> None:
         """End all sessions and the supervisor."""
-        if self._idle_check is not None:
-            self._idle_check.cancel()
-        for owner, name in list(self._sessions):
-            await self._close(owner, self._sessions[owner, name], "the server stops")
-        if self._closing:
-            await asyncio.wait(self._closing)
+        await self._sessions.close_all()
         await self._launcher.close()
-
-    def _of(self, principal: Principal) -> list[tuple[str, Session]]:
-        return [
-            (name, each)
-            for (owner, name), each in sorted(self._sessions.items())
-            if owner == principal.name
-        ]
-
-    def _find(self, principal: Principal, name: str) -> Session:
-        found = self._sessions.get((principal.name, name))
-        if found is None:
-            raise NotFound(
-                f"There is no session {name[:64]!r}. python.evaluate starts it; python.sessions "
-                "lists the sessions of this server."
-            )
-        return found
-
-    async def _open(self, principal: Principal, name: str, python: str | None) -> Session:
-        """Return a session, which starts with its first evaluation."""
-        await self._launcher.check()
-        directory = self._workspace or caller_directory()
-        found = self._sessions.get((principal.name, name))
-        if found is not None:
-            if python is not None and find_interpreter(python, directory) != found.interpreter:
-                raise InvalidParams.at(
-                    "python",
-                    f"the session {name!r} runs {found.interpreter}; choose another name, or "
-                    "restart it with python.restart",
-                )
-            return found
-        if len(self._of(principal)) >= MAX_SESSIONS:
-            raise Failed(
-                f"You have {MAX_SESSIONS} sessions. Close one with python.close_session, or use "
-                "one of them; python.sessions lists them.",
-                code="busy",
-                data={"limit": MAX_SESSIONS},
-            )
-        interpreter = find_interpreter(python, directory)
-
-        async def open_worker() -> WorkerProcess:
-            folder = None if self._workspace is not None else str(directory)
-            return await WorkerProcess.open(self._launcher, interpreter, folder, self._memory_bytes)
-
-        owner = principal.name
-        session = Session(
-            name, interpreter, open_worker, lambda event: self._changes.notify(owner, event)
-        )
-        self._sessions[owner, name] = session
-        self._changes.notify(owner, session.info())
-        self._check_idle_later()
-        return session
-
-    async def _close(self, owner: str, session: Session, reason: str) -> None:
-        if self._sessions.get((owner, session.name)) is session:
-            del self._sessions[owner, session.name]
-        self._changes.notify(owner, SessionClosed(session.name, reason))
-        await session.close()
-
-    def _check_idle_later(self) -> None:
-        if self._idle_check is None:
-            loop = asyncio.get_running_loop()
-            self._idle_check = loop.call_later(IDLE_CHECK_S, self._close_idle)
-
-    def _close_idle(self) -> None:
-        self._idle_check = None
-        before = wall_ms(time.monotonic()) - IDLE_S * 1000
-        for (owner, _), each in list(self._sessions.items()):
-            if not each.is_busy and each.last_used_ms < before:
-                task = asyncio.create_task(self._close(owner, each, "it was not used for a day"))
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
-        if self._sessions:
-            self._check_idle_later()
 
 
 async def _ask(ctx: Context, text: str) -> str | None:
@@ -438,32 +341,6 @@ async def _ask(ctx: Context, text: str) -> str | None:
         return await ctx.ask(AskText(text or "The code waits for input."))
     except (Declined, DeadlineExceeded, Unsupported):
         return None
-
-
-def _shown(report: Report) -> Stdout | Stderr | Display | Image | Value | None:
-    """Return the event of a report."""
-    text = str(report.get("text") or "")
-    match report["op"]:
-        case "stdout":
-            return Stdout(text)
-        case "stderr":
-            return Stderr(text)
-        case "result":
-            return Value(text, str(report.get("kind")))
-        case "display":
-            media, data = str(report.get("media")), str(report.get("data"))
-            return Image(data, media) if media in PICTURES else Display(media, data, text)
-    return None
-
-
-def _raised(report: Report) -> Failed:
-    """Return the error of code that has raised an exception."""
-    name, value = str(report.get("name")), str(report.get("value"))
-    trace = str(report.get("traceback"))
-    summary = f"{name}: {value}" if value else name
-    message = f"{summary}\n\n{trace}".rstrip()
-    data = {"ename": name, "evalue": value, "traceback": trace}
-    return Failed(message, code="exception", data=data)
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from hub_calls import OTHER, call, local, read, settled, until
 from activations.evaluate import Evaluate, worker_process
 from activations.evaluate import activation as activation_module
 from activations.evaluate import session as sessions
-from activations.evaluate.activation import MAX_SESSIONS
 from activations.evaluate.events import Cell, Display, Evaluated, SessionClosed, SessionInfo
+from activations.evaluate.session_table import MAX_SESSIONS
 from activations.processes.sandbox.profiles import Profile
 from plexus import Event, Image, Plexus, Principal
 from plexus.events import Cancelled, ErrorEvent, Result
@@ -244,7 +244,7 @@ async def test_a_cancelled_run_interrupts_its_code_and_leaves_the_session(
     evaluate = evaluator(hub)
     await evaluate("kept = 1")
     made = hub.call("python.evaluate", ["import time\ntime.sleep(100)"], LOCAL)
-    [found] = [each for _, each in activation._of(LOCAL)]  # noqa: SLF001
+    [found] = [each for _, each in activation._sessions.list_for(LOCAL)]  # noqa: SLF001
     await until(lambda: found.run == made.run.id, WAIT_S)
     made.run.cancel("enough")
     assert isinstance(await settled(local(made.run)), Cancelled)
@@ -280,7 +280,7 @@ async def test_a_process_that_ends_between_evaluations_is_reported_by_the_next(
     evaluate = evaluator(hub)
     code = "import os, threading\nthreading.Timer(0.05, os._exit, [0]).start()"
     await evaluate(code)
-    [found] = [each for _, each in activation._of(LOCAL)]  # noqa: SLF001
+    [found] = [each for _, each in activation._sessions.list_for(LOCAL)]  # noqa: SLF001
     await until(lambda: found.is_lost, WAIT_S)
     assert text(await evaluate("1 + 1")) == sessions.RESTARTED + "2"
 
@@ -413,7 +413,7 @@ async def test_the_number_of_sessions_is_limited(open_hub: OpenHub) -> None:
     activation = Evaluate()
     hub = open_hub(activation)
     for number in range(MAX_SESSIONS):
-        await activation._open(LOCAL, str(number), None)  # noqa: SLF001 - without processes
+        await activation._sessions.open(LOCAL, str(number), None)  # noqa: SLF001 - no process
     refused = end(await evaluator(hub)("1", session="one more"))
     assert (refused.code, refused.data) == ("busy", {"limit": MAX_SESSIONS})
     assert "python.close_session" in refused.message
