@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.measure import FULL, Effort, Figure, Target, percentile, single
 from bench.servers import scratch_folder
 from plexus.principal import LOCAL
-from plexus.runtime.stored_run import RunQuery
+from plexus.runtime.run_record import RunQuery
 from plexus.storage.engine import Transaction, open_engine
 from substrate.run_store.chunks import encode_chunk
 from substrate.run_store.maintenance import Maintenance, search_database

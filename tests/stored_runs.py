@@ -15,7 +15,8 @@ from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime.log import StoredItems
 from plexus.runtime.run import LocalRun, Run
-from plexus.runtime.stored_run import FoundRuns, RunQuery, RunRecord, StoredRun
+from plexus.runtime.run_record import FoundRuns, RunQuery, RunRecord
+from plexus.runtime.stored_run import StoredRun
 
 __all__ = ("MemoryStore", "StoredHistory", "attach_store", "record_run")
 

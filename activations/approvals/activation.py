@@ -29,11 +29,11 @@ from plexus import (
 )
 from plexus.events import QuestionAnswered, QuestionAsked
 from plexus.rpc import wire
-from plexus.runtime.builtin import refresh_runs
 from plexus.runtime.history import recorded_arguments
 from plexus.runtime.log import wall_ms
 from plexus.runtime.question_feed import OpenQuestion, answered_event
 from plexus.runtime.run import LocalRun, Run
+from plexus.runtime.run_watch import refresh_runs
 from plexus.runtime.stored_run import StoredRun
 
 __all__ = ("Approvals", "OpenApproval")

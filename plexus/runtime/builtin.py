@@ -7,9 +7,8 @@ declared here for its schema, and raises an error for all other callers.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import ExitStack, aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Annotated, Any
 
 from annotated_types import Ge, Le
@@ -17,14 +16,13 @@ from annotated_types import Ge, Le
 from plexus.activation import Activation, ResourceInfo, completer, method, resource
 from plexus.context import Context
 from plexus.errors import InvalidParams, NotFound, PlexusError
-from plexus.events import ErrorEvent, Event, Gap
+from plexus.events import ErrorEvent
 from plexus.principal import READ, Principal
 from plexus.registry.lean_schema import lean_schema
 from plexus.registry.method_search import MethodIndex, search_text
 from plexus.registry.roles import complete
 from plexus.registry.schema import parameters_schema, without_none
 from plexus.registry.signature import MethodSpec
-from plexus.rpc import wire
 from plexus.rpc.replies import AnswerBuffer
 from plexus.runtime.calls import Call
 from plexus.runtime.changes import Change
@@ -32,42 +30,15 @@ from plexus.runtime.history import HistoryMethods
 from plexus.runtime.hub import Plexus
 from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.run_items import MAX_ITEMS, read_range
-from plexus.runtime.runs import Runs
+from plexus.runtime.run_watch import RunsChanged, refresh_runs, watch_runs
+from plexus.runtime.transcript import transcript
 
-__all__ = (
-    "RUNS_PER_EVENT",
-    "PlexusActivation",
-    "RunsChanged",
-    "refresh_runs",
-    "transcript",
-    "watch_runs",
-)
-
-logger = logging.getLogger("plexus.runtime.builtin")
+__all__ = ("PlexusActivation",)
 
 #: Maximum number of methods that a search ranks before those without permission are removed.
 MAX_RANKED_METHODS = 100
 #: Maximum number of runs that are listed as resources. Older ones can be read by number.
 MAX_LISTED_RUNS = 100
-#: Maximum time to wait for the runs of other processes before those of this one are listed.
-REFRESH_S = 2.0
-#: Bounds of the interval of `plexus.watch`, in seconds.
-MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 60.0
-#: Maximum number of runs in one event.
-RUNS_PER_EVENT = 500
-#: Approximate number of characters in a page of a transcript: what a client shows, or passes to a
-#: model, in one piece.
-PAGE_CHARACTERS = 200_000
-
-
-class RunsChanged(Event):
-    """New or changed runs, as in `plexus.runs`, and the numbers of evicted runs."""
-
-    runs: list[dict[str, Any]]
-    gone: list[int]
-
-    def as_text(self) -> str:
-        return "".join(f"{run['run']} {run['method']} {run['state']}\n" for run in self.runs)
 
 
 class PlexusActivation(HistoryMethods, Activation):
@@ -445,89 +416,3 @@ async def _buffered(call: Call, limit: int) -> dict[str, Any]:
     if isinstance(terminal, ErrorEvent):
         raise PlexusError(terminal.message, code=terminal.code, data=answer)
     return answer
-
-
-async def refresh_runs(runs: Runs) -> None:
-    """Load the runs of other processes; if that fails, only those of this process are listed."""
-    if runs.stored is None:
-        return
-    try:
-        async with asyncio.timeout(REFRESH_S):
-            await runs.stored.refresh()
-    except TimeoutError:
-        logger.warning("runs of other processes: no answer within %g s", REFRESH_S)
-    except PlexusError as error:
-        logger.warning("runs of other processes: %s", error.message)
-
-
-async def watch_runs(
-    runs: Runs, principal: Principal, own: int, interval_s: float, *, system: bool = False
-) -> AsyncGenerator[RunsChanged, None]:
-    """Yield all runs of a principal except this one, then every change, without an end.
-
-    The list is compared when a run starts or ends, when the run store has changes, and, while runs
-    of this process make progress, at every interval. Otherwise this only waits. Only runs that have
-    changed are described: there may be thousands.
-    """
-    interval_s = min(max(interval_s, MIN_INTERVAL_S), MAX_INTERVAL_S)
-    shown = ("work", "control") if system else ("work",)
-    known: dict[int, tuple[object, ...]] = {}
-    first = True
-    woken = asyncio.Event()
-    with ExitStack() as listeners:
-        listeners.callback(runs.on_start(lambda *_: woken.set()))
-        listeners.callback(runs.on_end(lambda _: woken.set()))
-        if runs.stored is not None:
-            listeners.enter_context(runs.stored.watch(woken.set))
-            await refresh_runs(runs)
-        while True:
-            woken.clear()
-            found = runs.list_for(principal, system=system)
-            listed = {run.id: run.fingerprint() for run in found if run.id != own}
-            changed = [
-                run.describe()
-                for run in found
-                if run.id != own and known.get(run.id) != listed[run.id]
-            ]
-            gone = [number for number in known if number not in listed]
-            known = listed
-            if first or changed or gone:
-                yield RunsChanged(changed[:RUNS_PER_EVENT], gone)
-            for start in range(RUNS_PER_EVENT, len(changed), RUNS_PER_EVENT):
-                yield RunsChanged(changed[start : start + RUNS_PER_EVENT], [])
-            first = False
-            await asyncio.sleep(interval_s)
-            # A standing watch makes progress only when one of the others does.
-            if not any(run.purpose in shown for run in runs.running()):
-                await woken.wait()
-
-
-async def transcript(run: Run, after: int = 0) -> str:
-    """Return the text of the items after this one; a last line gives the URI of the rest."""
-    seq = min(max(after, 0), run.log.last)
-    pieces: list[str] = []
-    size = 0
-    async with aclosing(run.available(seq)) as batches:
-        async for batch in batches:
-            for number, event in enumerate(batch.events, batch.first):
-                piece = f"{event.as_line()}\n" if isinstance(event, Gap) else wire.event_text(event)
-                if size and size + len(piece) > PAGE_CHARACTERS:
-                    return _page(run, pieces, seq)
-                # The terminal is on a separate line.
-                if event.terminal and piece and size and not pieces[-1].endswith("\n"):
-                    piece = f"\n{piece}"
-                if piece:
-                    pieces.append(piece)
-                size += len(piece)
-                seq = number
-    return _page(run, pieces, seq)
-
-
-def _page(run: Run, pieces: list[str], seq: int) -> str:
-    """Return a page of a transcript that ends with this item."""
-    text = "".join(pieces)
-    more = "continues" if seq < run.log.last else "still running" if run.terminal is None else None
-    if more is None:
-        return text
-    newline = "\n" if text and not text.endswith("\n") else ""
-    return f"{text}{newline}[{more}: run://{run.id}?after={seq}]"

@@ -29,7 +29,8 @@ from plexus.runtime.run import Run
 from plexus.runtime.runs import unknown_run
 
 if TYPE_CHECKING:  # only a process that reads the run store imports it
-    from plexus.runtime.stored_run import RunQuery, RunRecord, StoredRuns
+    from plexus.runtime.run_record import RunQuery, RunRecord
+    from plexus.runtime.stored_run import StoredRuns
 
 __all__ = ("HistoryMethods", "RunsFound", "parse_time", "recorded_arguments")
 
@@ -37,7 +38,7 @@ __all__ = ("HistoryMethods", "RunsFound", "parse_time", "recorded_arguments")
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?([smhdw])")
 #: Created only in a process that reads the run store.
-RUN_QUERY: Final = "plexus.runtime.stored_run:RunQuery"
+RUN_QUERY: Final = "plexus.runtime.run_record:RunQuery"
 #: Maximum number of runs that one call deletes.
 MAX_DELETED: Final = 1000
 

@@ -12,137 +12,31 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import bisect
-import dataclasses
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from plexus.errors import NotFound, PlexusError
-from plexus.events import ErrorEvent, Event, Gap, QuestionAsked, Terminal
+from plexus.events import ErrorEvent, QuestionAsked, Terminal
 from plexus.limits import Limits
 from plexus.principal import Principal
 from plexus.questions import Question
 from plexus.registry.signature import MethodSpec
-from plexus.rpc import wire
-from plexus.runtime.log import WALL_OFFSET, Batch, DroppedItems, Reader, RunLog, StoredItems
+from plexus.runtime.log import WALL_OFFSET, DroppedItems, Reader, StoredItems
 from plexus.runtime.question_feed import OpenQuestion, OpenQuestions, Questions
 from plexus.runtime.run import Run
+from plexus.runtime.run_record import FoundRuns, RunQuery, RunRecord
+from plexus.runtime.stored_log import StoredLog, StoredReader
 
 __all__ = (
-    "ENDED_STATES",
-    "FoundRuns",
-    "RunQuery",
-    "RunRecord",
     "RunSource",
-    "StoredLog",
-    "StoredReader",
     "StoredRun",
     "StoredRuns",
 )
 
-#: The states of a run that has ended.
-ENDED_STATES: Final = frozenset({"complete", "error", "cancelled"})
 #: How long a run in progress that nothing follows counts as up to date, in seconds.
 CURRENT_S: Final = 0.1
-
-
-@dataclasses.dataclass(slots=True)
-class RunRecord:
-    """What the run store knows about a run, except its items."""
-
-    run: int
-    method: str
-    #: The scope that is needed to control the run.
-    scope: str
-    principal: str
-    state: str
-    started_ms: int
-    last_seq: int
-    epoch: int = 0
-    ended_ms: int | None = None
-    #: `succeeded`, `failed` or `cancelled`; None while the run is in progress.
-    outcome: str | None = None
-    exit_code: int | None = None
-    #: The arguments as redacted JSON, and one line about them; empty if they are not recorded.
-    arguments: str = ""
-    summary: str = ""
-    parent: int | None = None
-    project: str = ""
-    #: The name and version of the client, and the session of the agent that it belongs to.
-    client: str = ""
-    agent_session: str = ""
-    #: Size of the items in bytes.
-    size: int = 0
-    #: Until when the run is stored, in milliseconds since the epoch; None while it is in progress.
-    kept_until: int | None = None
-    pinned: bool = False
-    #: Guaranteed retention of a task, in seconds.
-    retention_s: float | None = None
-    #: What is recorded: `all` or `metadata`.
-    recorded: str = "all"
-    #: The process that executes the run.
-    process: dict[str, Any] | None = None
-
-    def describe(self) -> dict[str, Any]:
-        """Return its entry in `plexus.runs`."""
-        described: dict[str, Any] = {
-            "run": self.run,
-            "method": self.method,
-            "state": self.state,
-            "started_ms": self.started_ms,
-            "last_seq": self.last_seq,
-        }
-        if self.ended_ms is not None:
-            described["duration_ms"] = self.ended_ms - self.started_ms
-        optional = {
-            "parent": self.parent,
-            "outcome": self.outcome,
-            "exit_code": self.exit_code,
-            "summary": self.summary or None,
-            "client": self.client or None,
-            "agent_session": self.agent_session or None,
-            "project": self.project or None,
-            "bytes": self.size or None,
-            "kept_until": self.kept_until,
-            "pinned": self.pinned or None,
-            "process": self.process,
-        }
-        return described | {name: value for name, value in optional.items() if value is not None}
-
-
-class RunQuery(NamedTuple):
-    """Which recorded runs to return, newest first."""
-
-    #: Only runs that started at or after, and before these times, in milliseconds since the epoch.
-    since_ms: int | None = None
-    until_ms: int | None = None
-    #: Only runs of methods that match one of these patterns; any method without one.
-    methods: tuple[str, ...] = ()
-    #: A state or an outcome; None for all.
-    state: str | None = None
-    #: Only runs whose output, arguments or summary have this text: words, or any text in quotes.
-    text: str | None = None
-    #: Whether runs of other projects are included.
-    all_projects: bool = False
-    #: Only runs before this one, the last of the previous page.
-    before: int | None = None
-    limit: int = 50
-    #: Only runs that this run has called.
-    parent: int | None = None
-    #: Only runs of clients whose name contains this text, in upper or lower case.
-    client: str | None = None
-    #: Only runs of this session of an agent.
-    agent_session: str | None = None
-
-
-class FoundRuns(NamedTuple):
-    """Some of the runs that a search has found."""
-
-    runs: list[RunRecord]
-    #: Where a search stopped at its bounds: pass it as `before` to continue. None otherwise.
-    stopped_at: int | None = None
 
 
 class RunSource(DroppedItems, Protocol):
@@ -227,88 +121,6 @@ class StoredRuns(Protocol):
 
     async def prune(self) -> int:
         """Delete the runs whose retention has ended, and return how many. Raises PlexusError."""
-
-
-class StoredLog(RunLog):
-    """A log of stored items with their numbers. Missing ones are replaced by a `gap`."""
-
-    __slots__ = ("_numbers",)
-
-    def __init__(self, limits: Limits, started_at: float) -> None:
-        super().__init__(limits, started_at)
-        self._numbers: list[int] = []
-
-    @property
-    def last(self) -> int:
-        return self._numbers[-1] if self._numbers else self.first - 1
-
-    def begin_at(self, seq: int) -> None:
-        """Begin an empty log with this number; the items before it count as dropped."""
-        self.first = seq
-
-    def skip_to(self, seq: int) -> None:
-        """Continue with this number; the items before it are missing."""
-        if not self._numbers:
-            self.first = seq
-            return
-        gap = Gap(self.last + 1, seq - 1)
-        self.append(gap, wire.encode_event(gap))
-        self._numbers[-1] = seq - 1
-
-    def append(self, event: Event, raw: bytes) -> None:
-        self._numbers.append(self.last + 1)
-        super().append(event, raw)
-        self.size += len(raw)
-        self.total += len(raw)
-
-    def trim(self, unread: int | None) -> None:  # noqa: ARG002 - a stored run has no owner
-        count = max(len(self.payloads) - self.limits.log_items, 0)
-        self.size -= sum(map(len, self.payloads[:count]))
-        while self.size > self.limits.log_bytes and count < len(self.payloads) - 1:
-            self.size -= len(self.payloads[count])
-            count += 1
-        if count:
-            del self.events[:count], self.payloads[:count], self._numbers[:count]
-            self.first = self._numbers[0]
-            stale = sum(number < self.first for number, _ in self.marks) - 1
-            del self.marks[: max(stale, 0)]
-
-    def size_after(self, seq: int) -> int:
-        return sum(map(len, self.payloads[bisect.bisect_right(self._numbers, seq) :]))
-
-    def numbered(self, after: int) -> Iterator[tuple[int, Event]]:
-        start = bisect.bisect_right(self._numbers, after)
-        return zip(self._numbers[start:], self.events[start:], strict=True)
-
-    def read(self, after: int, max_items: int, max_bytes: int) -> Batch:
-        numbers = self._numbers
-        start = bisect.bisect_right(numbers, after)
-        if start == len(numbers):
-            return Batch(after + 1, [], [], 0)
-        end = min(start + max_items, len(numbers))
-        while numbers[end - 1] - numbers[start] > end - 1 - start:  # up to the first missing item
-            end -= 1
-        payloads = self.payloads[start:end]
-        size = sum(map(len, payloads))
-        while size > max_bytes and len(payloads) > 1:
-            size -= len(payloads.pop())
-        return Batch(
-            numbers[start], self.events[start : start + len(payloads)], payloads, size, self
-        )
-
-
-class StoredReader(Reader):
-    """A cursor over the log of a stored run, whose numbers may skip."""
-
-    __slots__ = ()
-
-    def take(self) -> Batch:
-        if self.log.ended:  # the cursor of a client may be ahead of what was stored
-            self.seq = min(self.seq, self.log.last - 1)
-        batch = super().take()
-        if batch.events:
-            self.seq = batch.first + len(batch.events) - 1
-        return batch
 
 
 class StoredRun(Run):

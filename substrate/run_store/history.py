@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from plexus.errors import InvalidParams, NotFound
 from plexus.registry.selection import check_patterns, matches
-from plexus.runtime.stored_run import RunQuery, RunRecord
+from plexus.runtime.run_record import RunQuery, RunRecord
 from plexus.storage.engine import Transaction
 from substrate.run_store.queries import find_records
 from substrate.run_store.schema import ENDED, STATE_NUMBERS

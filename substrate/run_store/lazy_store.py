@@ -22,7 +22,8 @@ from plexus.runtime.hub import Plexus
 from plexus.runtime.run import LocalRun
 
 if TYPE_CHECKING:  # imported when the store is opened
-    from plexus.runtime.stored_run import FoundRuns, RunQuery, RunRecord, StoredRun
+    from plexus.runtime.run_record import FoundRuns, RunQuery, RunRecord
+    from plexus.runtime.stored_run import StoredRun
     from substrate.run_store.store import RunStore
     from substrate.settings import Settings
 

@@ -22,7 +22,8 @@ from plexus.principal import Principal
 from plexus.runtime.hub import Plexus
 from plexus.runtime.log import StoredItems
 from plexus.runtime.run import Run
-from plexus.runtime.stored_run import ENDED_STATES, RunRecord, StoredRun
+from plexus.runtime.run_record import ENDED_STATES, RunRecord
+from plexus.runtime.stored_run import StoredRun
 from plexus.storage.engine import Engine, Transaction
 from substrate.run_store.queries import (
     Scope,

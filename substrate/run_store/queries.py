@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 from plexus.errors import PlexusError
 from plexus.events import QuestionAsked
 from plexus.runtime.log import TAKE_BYTES, StoredItems
+from plexus.runtime.run_record import RunRecord
 from plexus.runtime.stored_events import read_event
-from plexus.runtime.stored_run import RunRecord
 from plexus.storage.engine import Transaction
 from substrate.run_store.chunks import decode_chunk, decode_text, stored_items
 from substrate.run_store.schema import ENDED, STATES

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from plexus.errors import Failed, InvalidParams
 from plexus.principal import Principal
-from plexus.runtime.stored_run import FoundRuns, RunQuery, RunRecord
+from plexus.runtime.run_record import FoundRuns, RunQuery, RunRecord
 from plexus.storage.engine import Engine, Transaction
 from substrate.run_store.history import (
     Position,

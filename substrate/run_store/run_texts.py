@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from plexus.rpc import wire
+from plexus.runtime.run_record import RunRecord
 from plexus.runtime.stored_events import read_event
-from plexus.runtime.stored_run import RunRecord
 from plexus.storage.engine import Transaction
 from substrate.run_store.chunks import decode_chunk
 from substrate.run_store.search_words import WORD_CHARACTERS, words_of

@@ -22,7 +22,7 @@ from mcp_view.server import McpOptions
 from plexus.errors import PlexusError
 from plexus.registry.lazy import resolve
 from plexus.runtime.hub import Plexus
-from plexus.runtime.stored_run import ENDED_STATES
+from plexus.runtime.run_record import ENDED_STATES
 from substrate.build_hub import (
     NO_FILES,
     MakeHub,

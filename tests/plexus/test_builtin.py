@@ -32,8 +32,9 @@ from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime import runs
-from plexus.runtime.builtin import RUNS_PER_EVENT, PlexusActivation, RunsChanged
+from plexus.runtime.builtin import PlexusActivation
 from plexus.runtime.run import LocalRun
+from plexus.runtime.run_watch import RUNS_PER_EVENT, RunsChanged
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -14,7 +14,7 @@ from plexus import Activation, Content, NotFound, Plexus, Principal, ResourceInf
 from plexus.events import ErrorEvent, Result
 from plexus.limits import Limits
 from plexus.principal import LOCAL
-from plexus.runtime.builtin import PAGE_CHARACTERS, transcript
+from plexus.runtime.transcript import PAGE_CHARACTERS, transcript
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

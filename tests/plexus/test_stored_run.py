@@ -32,10 +32,11 @@ from plexus.events import (
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
-from plexus.runtime.builtin import RunsChanged, transcript
 from plexus.runtime.run import Run
+from plexus.runtime.run_watch import RunsChanged
 from plexus.runtime.runs import NotLoaded
 from plexus.runtime.stored_events import read_event
+from plexus.runtime.transcript import transcript
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

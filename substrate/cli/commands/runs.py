@@ -10,8 +10,8 @@ from typing import Any, Final
 import click
 
 from plexus.errors import PlexusError
-from plexus.runtime.builtin import RUNS_PER_EVENT
 from plexus.runtime.history import parse_time
+from plexus.runtime.run_watch import RUNS_PER_EVENT
 from substrate.cli.numbers import WholeNumber
 from substrate.cli.shell_completion import complete_run
 from substrate.cli.target.protocol import Target, call_method, result_of

@@ -11,7 +11,7 @@ import pytest
 from command_line import lines, started, terminal
 from terminal_server import Running, running
 
-from plexus.runtime.builtin import RUNS_PER_EVENT
+from plexus.runtime.run_watch import RUNS_PER_EVENT
 from substrate.cli.commands.runs import Changes
 
 

@@ -14,7 +14,7 @@ from plexus.events import Gap
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.runtime.builtin import PlexusActivation
-from plexus.runtime.stored_run import RunQuery
+from plexus.runtime.run_record import RunQuery
 from substrate.run_store.lazy_store import LazyRunStore
 from substrate.settings import Settings
 

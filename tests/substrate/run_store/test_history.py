@@ -17,7 +17,7 @@ from activations.bash.events import Stderr, Stdout
 from plexus import Activation, Content, Context, Progress, method
 from plexus.errors import Failed, InvalidParams, NotFound
 from plexus.principal import LOCAL
-from plexus.runtime.stored_run import RunQuery
+from plexus.runtime.run_record import RunQuery
 from plexus.storage.engine import Engine, Transaction, open_engine
 from substrate.run_store import deletions
 from substrate.run_store.history import count_runs, page

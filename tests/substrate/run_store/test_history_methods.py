@@ -19,8 +19,9 @@ from activations.bash import Bash
 from plexus import Activation, Confirm, Context, Plexus, Secret, method
 from plexus.events import ErrorEvent, Event, QuestionAnswered, Result
 from plexus.principal import LOCAL, Principal
-from plexus.runtime.builtin import PlexusActivation, RunsChanged
+from plexus.runtime.builtin import PlexusActivation
 from plexus.runtime.history import RunsFound
+from plexus.runtime.run_watch import RunsChanged
 from substrate.settings import Settings
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from hub_calls import read
 from store_hubs import StoreHub, wait_for, wait_until
 
 from plexus.principal import LOCAL
-from plexus.runtime.stored_run import RunQuery
+from plexus.runtime.run_record import RunQuery
 from plexus.storage.engine import Transaction
 from substrate.run_store import maintenance, store
 from substrate.run_store.maintenance import Maintenance, search_database
