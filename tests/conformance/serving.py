@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "tests.conformance")
 READY = "listening on "
 #: Timeouts of the start and the end of a process.
-START_S = 20.0
+START_S = 60.0
 STOP_S = 10.0
 #: Seconds a response stays open before the client must reconnect for the rest.
 STREAM_S = 1.0
