@@ -132,15 +132,24 @@ class Hostile:
 
     async def send_and_wait(self, what: str, data: bytes) -> None:
         """Send a message, and measure the turns of the loop during its run."""
+        turn_s = await self._longest_turn(what, data)
+        for _ in range(2):  # as in `send`
+            if turn_s > self.blocks.limit_s:
+                turn_s = min(turn_s, await self._longest_turn(what, data))
+        self.blocks.all.append((turn_s, f"a turn after {what}"))
+
+    async def _longest_turn(self, what: str, data: bytes) -> float:
         self.send(what, data)
+        longest = 0.0
         for _ in range(10):
             begun = time.thread_time()
             await asyncio.sleep(0)
-            self.blocks.all.append((time.thread_time() - begun, f"a turn after {what}"))
+            longest = max(longest, time.thread_time() - begun)
         for frame in self.connection.collect():
             checked(what, frame)
         for run in self.hub.runs.running():
             run.cancel("long enough")
+        return longest
 
 
 def checked(what: str, frame: bytes) -> Any:
