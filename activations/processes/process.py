@@ -94,7 +94,6 @@ class Process:
         self._received = b""
         self._failure: CannotStart | None = None
         self._loop = asyncio.get_running_loop()
-        self._started_at = 0.0
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._deadline: asyncio.TimerHandle | None = None
@@ -190,15 +189,15 @@ class Process:
     def _on_report(self, word: str, rest: str) -> None:
         if word == "started":
             self.pid = int(rest)
-            self._started_at = self._loop.time()
             resolve(self._started)
         elif word == "failed":
             number, _, step = rest.partition(" ")
             self._failure = CannotStart(step, int(number))
             resolve(self._started)
         elif word in ("exited", "signalled"):
-            self.returncode = int(rest) if word == "exited" else -int(rest)
-            self.duration_s = self._loop.time() - self._started_at
+            code, took_us = map(int, rest.split())
+            self.returncode = code if word == "exited" else -code
+            self.duration_s = took_us / 1_000_000
             self._cancel_deadline()
             self._schedule_recovery()
         elif word == "stuck":

@@ -14,9 +14,10 @@ does not know events, output or sandboxes.
 - Each call gets a guard. It sends `guard PID` on the control socket, with its own pidfd attached,
   so that the server can signal it without the risk of hitting another process. A call whose control
   socket ends without this line was never started and can be retried. Then the guard reads the
-  request, starts the command and reports `started PID` or `failed ERRNO STEP`, then `exited CODE`
-  or `signalled NUMBER`, and `gone` when no process of the call is left, or `stuck` when some cannot
-  be killed. It kills the whole tree when the command exits, and immediately when the server closes
+  request, starts the command and reports `started PID` or `failed ERRNO STEP`, then `exited CODE
+  MICROSECONDS` or `signalled NUMBER MICROSECONDS`, and `gone` when no process of the call is left,
+  or `stuck` when some cannot be killed. It measures the time of the command, because the server may
+  read the reports of a short command together. It kills the whole tree when the command exits, and immediately when the server closes
   its side of the control socket, which the kernel does for a server that was killed.
 - A guard is a subreaper: a process below it that loses its parent becomes its child, also after
   setsid, a double fork or with an empty environment. It only signals its own children and their
@@ -170,6 +171,7 @@ class Guard:
         self.control = control
         self.stdio = stdio
         self.command = 0  # its pid while it runs
+        self.started_at = 0.0
 
     def run(self) -> None:
         os.setsid()
@@ -214,6 +216,7 @@ class Guard:
     def _start(self, request: Request, children: Children) -> int:
         """Start the command and return the process group that it leads."""
         reports, report = os.pipe()
+        self.started_at = time.monotonic()
         group = self.command = os.fork()
         if self.command == 0:
             _exec_command(request, self.stdio, report)
@@ -242,7 +245,8 @@ class Guard:
             return
         code = os.waitstatus_to_exitcode(dead[self.command])
         self.command = 0
-        self._report(f"exited {code}" if code >= 0 else f"signalled {-code}")
+        took_us = round((time.monotonic() - self.started_at) * 1_000_000)
+        self._report(f"{'exited' if code >= 0 else 'signalled'} {abs(code)} {took_us}")
 
     def _report(self, message: str) -> None:
         # If the server is dead, the remaining work does not need it.
