@@ -10,7 +10,8 @@ import { signal } from "../core/html.js";
 
 /** @typedef {import("./rows.js").Item} Item */
 
-const PART_ITEMS = 10_000;
+/** Items that are requested at once. The next part is requested while one is added. */
+const PART_ITEMS = 4000;
 /** Characters and items that may wait to be added. */
 const MAX_WAITING = 4_000_000;
 const MAX_WAITING_ITEMS = 20_000;
@@ -79,9 +80,18 @@ export class Feed {
     }
   }
 
+  /** Request the part after an item. @param {number} after @returns {Promise<any>} */
+  _request(after) {
+    const part = call("plexus.items", { run: this._run, after, limit: PART_ITEMS });
+    part.catch(() => {}); // whoever awaits it handles it; after `stop` nothing does
+    return part;
+  }
+
   /** Read what exists. Returns whether the run has ended. */
   async _readParts() {
     const log = this._log;
+    /** The part that was requested while the former one was added, and the item it begins after. @type {{after: number, part: Promise<any>} | null} */
+    let next = null;
     for (;;) {
       if (this._isStopped) return false;
       let after = log.last;
@@ -89,7 +99,7 @@ export class Feed {
         const { last_seq: last } = await call("plexus.items", { run: this._run, after: 0, limit: 1 });
         after = Math.max(0, last - this._tail);
       }
-      const part = await call("plexus.items", { run: this._run, after, limit: PART_ITEMS });
+      const part = await (next?.after === after ? next.part : this._request(after));
       let items = part.items;
       if (items.length === 0 && part.ended && part.last_seq <= after) {
         // The server was killed before it recorded the last items that are shown here; only the terminal is new.
@@ -97,6 +107,8 @@ export class Feed {
         items = last;
       }
       if (this._isStopped) return false;
+      const last = items.length ? items[items.length - 1].seq : Infinity;
+      next = last < part.last_seq ? { after: last, part: this._request(last) } : null;
       for (let added = this._addSome(items, 0); added < items.length; added = this._addSome(items, added)) {
         await nextFrame();
         if (this._isStopped) return false;
