@@ -175,6 +175,30 @@ def test_the_palette_finds_tools_runs_and_views_by_a_few_letters(site: Site) -> 
         expect(palette).to_contain_text("Nothing found")
         page.keyboard.press("Escape")
         expect(palette).to_be_hidden()
+        page.keyboard.press("Control+k")
+        page.keyboard.type("no such thing")
+        page.keyboard.press("Enter")  # what is not known here is searched in the history
+        expect(page.get_by_role("searchbox", name="Search runs")).to_have_value("no such thing")
+        expect(page).to_have_url(re.compile("range=all"))
+
+
+def test_the_palette_offers_the_last_runs_and_finds_a_run_by_its_number(site: Site) -> None:
+    with site.page() as page:
+        run = page.evaluate(
+            """async () => {
+              const { startRun } = await import("/page/tools/start_run.js");
+              return startRun("bash.execute", { command: "echo for the palette; exit 3" });
+            }"""
+        )
+        expect(page.locator(".run-row")).to_contain_text("✕ Failed (exit 3)")
+        page.keyboard.press("Control+k")
+        options = page.get_by_role("dialog", name="Command palette").get_by_role("option")
+        last = options.filter(has_text="echo for the palette")
+        expect(last).to_contain_text("✕ Failed (exit 3) · bash.execute")
+        page.keyboard.type(str(run))
+        expect(options.first).to_contain_text("echo for the palette")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(f"#/runs/{run}$"))
 
 
 def test_a_view_of_an_activation_that_is_switched_off_is_not_offered(site: Site) -> None:

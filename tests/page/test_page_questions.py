@@ -98,7 +98,8 @@ def test_what_was_answered_is_kept_for_other_tabs_and_forgotten_at_logout(
     expect(answered(tab, "Delete 3 files?")).to_contain_text("by you, in this browser")
     tab.get_by_role("button", name="Log out").click()
     expect(tab.get_by_role("heading", name="Not connected")).to_be_visible()
-    assert "Delete" not in tab.evaluate("() => JSON.stringify({...localStorage})")
+    # The page is loaded again meanwhile.
+    tab.wait_for_function("() => !JSON.stringify({...localStorage}).includes('Delete')")
 
 
 def test_a_question_can_be_declined(site: Site, page: Page) -> None:
@@ -158,6 +159,13 @@ def test_what_was_typed_survives_other_questions_views_and_a_lost_connection(
 
 
 # --- dangerous choices ----------------------------------------------------------------------------
+
+
+def test_no_yes_is_highlighted_even_if_it_looks_harmless(site: Site, page: Page) -> None:
+    with asking(site, "showcase.ask"):
+        question = card(page, "Shall we go?")
+        expect(question.get_by_role("button")).to_have_text(["Yes", "No"])
+        expect(question.locator("button.primary")).to_have_count(0)
 
 
 def test_a_destructive_choice_is_outlined_and_never_the_default(site: Site, page: Page) -> None:

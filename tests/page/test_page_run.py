@@ -104,6 +104,22 @@ def test_a_failed_command_is_failed_in_the_header_and_in_the_title(page: Page) -
     expect(page).to_have_title("Runs · Substrate")
 
 
+def test_a_long_command_is_shown_whole_on_request_and_other_arguments_beside_it(
+    page: Page,
+) -> None:
+    command = f"echo {'wide ' * 80}\n\necho last"
+    execute(page, command, stdin="a text", timeout_s=30)
+    heading = page.get_by_role("heading", level=1)
+    expect(page.locator(".names small")).to_have_text("bash.execute · stdin=a text · timeout_s=30")
+    expect(heading).not_to_contain_text("echo last")
+    page.get_by_role("button", name="Show all").click()
+    expect(heading).to_have_text(command, use_inner_text=True)
+    page.get_by_role("button", name="Show less").click()
+    expect(heading).not_to_contain_text("echo last")
+    execute(page, "echo short")
+    expect(page.get_by_role("button", name="Show all")).to_be_hidden()
+
+
 def test_the_title_of_the_tab_changes_when_the_run_ends(site: Site, page: Page) -> None:
     run = begin(page, "showcase.steady", count=10_000)
     expect(page).to_have_title(re.compile("● "))

@@ -63,7 +63,7 @@ export function ToolList({ current, onOpen }) {
 
   return html`<section class="tool-list" aria-label="All tools">
     <div class="bar">${h(current ? "h2" : "h1", {}, "Tools")}<span class="dim" role="status">${isSearching ? `${count} of ${tools.value.size} ${count === 1 ? "tool matches" : "tools match"}` : `${count} tools`}</span></div>
-    <input type="search" id="tool-search" aria-label="Search tools" placeholder="Search names and descriptions …  ( / )" autocomplete="off" spellcheck=${false} value=${query.value}
+    <input type="search" id="tool-search" aria-label="Search tools" placeholder="Search names and descriptions …" autocomplete="off" spellcheck=${false} value=${query.value}
       onInput=${(event) => { query.value = event.target.value; }} onKeyDown=${onSearchKey} />
     <div class="tool-groups" ref=${list} onKeyDown=${onKeyDown} onFocusIn=${(event) => setReached(event.target.dataset.row || "")}>
       ${found.map((group) => html`<section key=${group.name} aria-label=${group.name}>

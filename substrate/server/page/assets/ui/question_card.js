@@ -75,7 +75,7 @@ function Facts({ question, compact }) {
   const isPermit = question.request === "permit";
   const hasArguments = isFilled(given) && !isPermit;
   const rest = isPermit ? details?.input : kind === "visit" ? undefined : details;
-  const line = isPermit ? compact && inputLine(rest) : !compact && summary;
+  const line = isPermit ? compact && inputLine(rest) : !compact && summary !== question.message && summary;
   return html`${line ? html`<p class="cut" title=${line}><code>${line}</code></p>` : null}
     ${isPermit && !compact ? html`<p>Tool <code>${details?.tool_name}</code></p>` : null}
     ${isFilled(rest) || hasArguments ? html`<div class="folds">

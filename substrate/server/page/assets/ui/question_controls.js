@@ -1,6 +1,7 @@
 // The controls that answer a question, by its kind. What is typed is kept by approval id.
 //
-// A choice that destroys something is outlined, comes last, and is never highlighted or chosen in advance.
+// A choice that destroys something is outlined, comes last, and is never chosen in advance. No yes is
+// highlighted: what looks harmless here, such as "Deploy?", may not be.
 
 import { html, useEffect, useId, useState } from "../core/html.js";
 import { drafts } from "./question_log.js";
@@ -59,7 +60,7 @@ function Decline({ send, isSending }) {
 function ConfirmControls({ question, send, isSending }) {
   const isDanger = isDestructive(question);
   const word = destructiveWord(question.message);
-  const yes = html`<button type="button" class=${isDanger ? "danger" : "primary"} disabled=${isSending} onClick=${() => send(true)}>${isDanger && word ? `Yes, ${word.toLowerCase()}` : "Yes"}</button>`;
+  const yes = html`<button type="button" class=${isDanger ? "danger" : null} disabled=${isSending} onClick=${() => send(true)}>${isDanger && word ? `Yes, ${word.toLowerCase()}` : "Yes"}</button>`;
   const no = html`<button type="button" disabled=${isSending} onClick=${() => send(false)}>No</button>`;
   return html`<div class="bar">${isDanger ? [no, yes] : [yes, no]}</div>`;
 }
@@ -70,7 +71,7 @@ function Permit({ question, send, isSending, compact }) {
   return html`<div class="bar">
     ${compact ? null : html`<input type="text" class="grow" aria-label="Reason for denying" placeholder="Reason for denying (optional)" autocomplete="off" value=${reason} onInput=${(/** @type {any} */ event) => setReason(event.target.value)} />`}
     <button type="button" disabled=${isSending} onClick=${() => send(false, reason)}>Deny</button>
-    <button type="button" class=${isDestructive(question) ? "danger" : "primary"} disabled=${isSending} onClick=${() => send(true)}>Allow</button></div>`;
+    <button type="button" class=${isDestructive(question) ? "danger" : null} disabled=${isSending} onClick=${() => send(true)}>Allow</button></div>`;
 }
 
 /** @param {Props} props */

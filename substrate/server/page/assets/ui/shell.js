@@ -39,7 +39,10 @@ function Navigation() {
   const asked = questions.value.length;
   const running = active.value.length;
   const counts = { runs: running, questions: asked };
-  return html`<nav class="side" aria-label="Views">
+  const element = useRef(/** @type {HTMLElement | null} */ (null));
+  // On a phone the views are in a row that scrolls.
+  useLayoutEffect(() => element.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [current, offered.value.length]);
+  return html`<nav class="side" aria-label="Views" ref=${element}>
     <a class="brand" href=${link("runs")}><img src="/page/icon.svg" alt="" width="18" height="18" /> Substrate</a>
     <ul>${offered.value.map((view) => html`<li key=${view.name}>
       <a href=${link(view.name)} aria-current=${view.name === current ? "page" : null} data-view=${view.name}>${view.title}
