@@ -73,6 +73,7 @@ class Connection:
         "_frames",
         "_had_watch",
         "_hub",
+        "_lookups",
         "_on_collected",
         "_on_disconnect",
         "_principal",
@@ -96,12 +97,14 @@ class Connection:
         caller: CallerEnvironment | None = None,
         on_disconnect: OnDisconnect = "cancel",
         lasting: bool = False,
+        lookups: bool = False,
     ) -> None:
         """Connect a peer.
 
         `client` is the name and version of the peer, and `caller` the environment of a process on
         this machine; None if they are unknown. `on_disconnect` applies to runs whose method does
         not decide. `lasting` means that the connection ends when the peer does, unlike a request.
+        `lookups` means that the peer shows a person what it reads, which is then not recorded.
         """
         self._hub = hub
         self._caller = caller
@@ -109,6 +112,7 @@ class Connection:
         self._view = view
         self._principal = principal
         self._client = client
+        self._lookups = lookups
         self._connection = CallerConnection() if lasting else None
         self._frames: list[bytes] = []
         self._readers: dict[Any, Reader] = {}
@@ -349,6 +353,7 @@ class Connection:
                 caller=self._caller,
                 client=effect.client or self._client,
                 connection=self._connection,
+                lookups=self._lookups,
             )
         except PlexusError:
             raise

@@ -17,8 +17,9 @@ does not know events, output or sandboxes.
   request, starts the command and reports `started PID` or `failed ERRNO STEP`, then `exited CODE
   MICROSECONDS` or `signalled NUMBER MICROSECONDS`, and `gone` when no process of the call is left,
   or `stuck` when some cannot be killed. It measures the time of the command, because the server may
-  read the reports of a short command together. It kills the whole tree when the command exits, and immediately when the server closes
-  its side of the control socket, which the kernel does for a server that was killed.
+  read the reports of a short command together. It kills the whole tree when the command exits, and
+  immediately when the server closes its side of the control socket, which the kernel does for a
+  server that was killed.
 - A guard is a subreaper: a process below it that loses its parent becomes its child, also after
   setsid, a double fork or with an empty environment. It only signals its own children and their
   process groups. No other process can reap these children, so their pids cannot have been reused,

@@ -20,8 +20,9 @@ AFTER: Final = "_after"
 ON_DISCONNECT: Final = "_on_disconnect"
 #: Requests the time of every item from the native view; the hub ignores it.
 TIMES: Final = "_times"
-#: Whether a read-only call only shows its caller something, as the web page does all the time. Its
-#: run counts as a control call: it is neither recorded nor listed among the work.
+#: Whether a read-only call only shows a person something, as the web page does all the time. Its
+#: run counts as a control call: it is neither recorded nor listed among the work. Other clients
+#: cannot hide their calls so.
 LOOKUP: Final = "_lookup"
 #: All of them.
 RESERVED: Final = frozenset({RUN_KEY, AFTER, ON_DISCONNECT, TIMES, LOOKUP})
@@ -46,7 +47,7 @@ class CallOptions(NamedTuple):
     #: The item to read after.
     after: int = 0
     on_disconnect: OnDisconnect | None = None
-    #: Whether a read-only call is a control call. Other calls ignore it.
+    #: Whether a read-only call of the page is a control call. Other calls ignore it.
     lookup: bool = False
 
 

@@ -325,14 +325,16 @@ class Plexus:
         client: str | None = None,
         caller: CallerEnvironment | None = None,
         connection: CallerConnection | None = None,
+        lookups: bool = False,
     ) -> Call:
         """Start a run, or find an existing one; raises before any effect.
 
         `method` is a name or a resolved method; `parent` is the call that makes this one;
         `question_kinds` are those that the caller can answer, None for all; `trace` is the trace
         context that it sent; `client` is its name and version; `caller` is its environment, None
-        for that of the server; `connection` is the one that it came from, if its end is known. A
-        call that another call makes has the client and the environment of that one.
+        for that of the server; `connection` is the one that it came from, if its end is known;
+        `lookups` is whether it may be one that is not recorded. A call that another call makes has
+        the client and the environment of that one.
 
         Raises NotLoaded if the call follows a run that must be loaded from the run store first: see
         `call_loaded`.
@@ -363,7 +365,7 @@ class Plexus:
         deadline_s = self.limits.run_s if spec.deadline_s == "default" else spec.deadline_s
         parent_id = None if parent is None else parent.run_id
         purpose = spec.purpose
-        if options.lookup and purpose == "work" and spec.hints.read_only:
+        if options.lookup and lookups and purpose == "work" and spec.hints.read_only:
             purpose = "control"
         run = self.runs.start(spec.name, principal, parent_id, deadline_s, key, purpose)
         run.question_kinds = question_kinds

@@ -19,6 +19,7 @@ __all__ = (
     "BodyTooBig",
     "Headers",
     "client_name",
+    "comes_from_page",
     "header",
     "headers_of",
     "parse_accept",
@@ -81,6 +82,15 @@ def client_name(scope: Scope) -> str | None:
     agent = header(scope, b"user-agent").decode("ascii", "replace").split(" ", 1)[0]
     name = printable_name(agent, CLIENT_CHARS)
     return "browser" if name.startswith("Mozilla/") else name or None
+
+
+def comes_from_page(scope: Scope) -> bool:
+    """Return whether a request comes from the web page: with its session.
+
+    Without authentication there are no sessions. Then every page of an allowed origin counts.
+    """
+    credential = scope["credential"]
+    return bool(credential.session or (not credential.digest and header(scope, b"origin")))
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:

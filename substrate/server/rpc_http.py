@@ -28,6 +28,7 @@ from substrate.server.asgi import (
     BodyTooBig,
     Headers,
     client_name,
+    comes_from_page,
     header,
     headers_of,
     parse_accept,
@@ -88,7 +89,13 @@ class RpcEndpoint:
     async def _once(self, message: Posted, scope: Scope, receive: Receive, send: Send) -> None:
         credential: Credential = scope["credential"]
         view = NativeConnection(MESSAGES, self._hub.limits, self._hub.new_id, buffered=True)
-        connection = Connection(self._hub, view, credential.principal, client=client_name(scope))
+        connection = Connection(
+            self._hub,
+            view,
+            credential.principal,
+            client=client_name(scope),
+            lookups=comes_from_page(scope),
+        )
         async with Peer(receive, connection, self._credentials, credential) as peer:
             connection.receive(message)
             frames = connection.collect()
@@ -111,7 +118,13 @@ class RpcEndpoint:
     async def _stream(self, message: Posted, scope: Scope, receive: Receive, send: Send) -> None:
         credential: Credential = scope["credential"]
         view = NativeConnection(EVENT_STREAM, self._hub.limits, self._hub.new_id, resumable=True)
-        connection = Connection(self._hub, view, credential.principal, client=client_name(scope))
+        connection = Connection(
+            self._hub,
+            view,
+            credential.principal,
+            client=client_name(scope),
+            lookups=comes_from_page(scope),
+        )
         async with Peer(receive, connection, self._credentials, credential, resumable=True) as peer:
             connection.receive(message)
             if view.idle and not connection.unsent:

@@ -28,7 +28,7 @@ from plexus.runtime.hub import Plexus
 from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
-from substrate.server.asgi import client_name
+from substrate.server.asgi import client_name, comes_from_page
 from substrate.server.peers import LAST_WRITE_S, StallTimeout
 from substrate.server.shutdown import OpenStreams
 
@@ -99,8 +99,8 @@ class MessageSocket:
         self._open = open_streams
         self._credentials = credentials
         self._subprotocol = subprotocol
-        #: Whether the protocol allows batches that no request asked for; MCP does not.
-        self._may_batch = subprotocol is None
+        #: Whether it is the native protocol. It has batches that no request asked for, and lookups.
+        self._is_native = subprotocol is None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one peer until it disconnects or stops reading."""
@@ -117,9 +117,16 @@ class MessageSocket:
             reason = str(error)[:CLOSE_REASON_CHARS]
             await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
             return
-        connection = Connection(self._hub, view, principal, client=client_name(scope), lasting=True)
+        connection = Connection(
+            self._hub,
+            view,
+            principal,
+            client=client_name(scope),
+            lasting=True,
+            lookups=self._is_native and comes_from_page(scope),
+        )
         socket = _RevocableSocket(connection)
-        write = _writer(scope, send, batched=self._may_batch and _wants_batches(scope))
+        write = _writer(scope, send, batched=self._is_native and _wants_batches(scope))
         self._open.add(connection)
         self._credentials.add(credential, socket)
         on_closed = None if self._on_open is None else self._on_open(connection, view, scope)

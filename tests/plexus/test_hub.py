@@ -246,16 +246,17 @@ async def test_a_lookup_is_a_control_call_only_for_a_read_only_method(open_hub: 
             return "gone"
 
     hub = open_hub(Files)
-    for name, lookup, purpose in (
-        ("files.list", True, "control"),
-        ("files.list", False, "work"),
-        ("files.delete", True, "work"),
+    for name, lookup, lookups, purpose in (
+        ("files.list", True, True, "control"),
+        ("files.list", True, False, "work"),
+        ("files.list", False, True, "work"),
+        ("files.delete", True, True, "work"),
     ):
-        run = hub.call(name, {"_lookup": lookup}).run
+        run = hub.call(name, {"_lookup": lookup}, lookups=lookups).run
         await settled(run)
         assert run.purpose == purpose
     listed = [run.method for run in hub.runs.list_for(LOCAL, system=False)]
-    assert sorted(listed) == ["files.delete", "files.list"]
+    assert sorted(listed) == ["files.delete", "files.list", "files.list"]
     with pytest.raises(InvalidParams, match="_lookup must be true or false"):
         hub.call("files.list", {"_lookup": "yes"})
 
