@@ -10,7 +10,7 @@ import { signal } from "../core/html.js";
 
 /** @typedef {import("./rows.js").Item} Item */
 
-/** Items that are requested at once. The next part is requested while one is added. */
+/** Items of one request. The next part is requested while one is added. */
 const PART_ITEMS = 4000;
 /** Characters and items that may wait to be added. */
 const MAX_WAITING = 4_000_000;
