@@ -22,7 +22,7 @@ import pyte
 from claude_cli import private_environment
 from conformance.node import claude_code
 
-__all__ = ("ClaudeScreen", "open_screen")
+__all__ = ("ClaudeScreen", "open_screen", "open_terminal")
 
 WAIT_S = 60.0
 #: Seconds before a key without effect is pressed again: the CLI draws a form before it reads keys.
@@ -49,9 +49,15 @@ class ClaudeScreen:
 
     def press_until(self, keys: str, condition: Callable[[], bool], what: str) -> None:
         """Press these keys, again after `KEY_S`, until the condition holds."""
+        self.repeat_until(lambda: self.press(keys), condition, what)
+
+    def repeat_until(
+        self, action: Callable[[], object], condition: Callable[[], bool], what: str
+    ) -> None:
+        """Do something, again after `KEY_S`, until the condition holds."""
         deadline = time.monotonic() + WAIT_S
         while True:
-            self.press(keys)
+            action()
             if self._read_until(condition, min(KEY_S, deadline - time.monotonic())):
                 return
             assert time.monotonic() < deadline, self._missing(what)
@@ -89,12 +95,23 @@ def _without_space(text: str) -> str:
 
 @contextmanager
 def open_screen(folder: Path, api: str, tool: str, *options: str) -> Iterator[ClaudeScreen]:
-    """Start the CLI in a new terminal; `options` are those of the server."""
-    work, home, config = folder / "work", folder / "home", folder / "mcp.json"
-    for made in (work, home):
-        made.mkdir()
+    """Start the CLI with our MCP server in a new terminal; `options` are those of the server."""
+    config = folder / "mcp.json"
     server = {"command": sys.executable, "args": ["-m", "substrate", "--stdio", "--mcp", *options]}
     config.write_text(json.dumps({"mcpServers": {"substrate": server}}))
+    arguments = ["--mcp-config", str(config), "--strict-mcp-config", "--allowedTools", tool]
+    with open_terminal(folder, api, arguments) as screen:
+        yield screen
+
+
+@contextmanager
+def open_terminal(
+    folder: Path, api: str, arguments: list[str], environment: dict[str, str] | None = None
+) -> Iterator[ClaudeScreen]:
+    """Start the CLI in a new terminal, in `folder/work`, with a home in `folder/home`."""
+    work, home = folder / "work", folder / "home"
+    for made in (work, home):
+        made.mkdir(exist_ok=True)
     # The answers to the questions of a first start.
     answered = {
         "hasCompletedOnboarding": True,
@@ -105,11 +122,11 @@ def open_screen(folder: Path, api: str, tool: str, *options: str) -> Iterator[Cl
     (home / ".claude.json").write_text(json.dumps(answered))
     ours, theirs = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    command = [str(claude_code()), "--mcp-config", str(config), "--strict-mcp-config"]
+    own = {"TERM": "xterm-256color", **(environment or {})}
     process = subprocess.Popen(
-        [*command, "--allowedTools", tool],
+        [str(claude_code()), *arguments],
         cwd=work,
-        env=private_environment(home, api, KEY) | {"TERM": "xterm-256color"},
+        env=private_environment(home, api, KEY) | own,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

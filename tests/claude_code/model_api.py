@@ -1,7 +1,7 @@
 """A scripted model behind Anthropic's Messages API on loopback, for Claude Code.
 
-The model calls one tool once, and ends its turn when it receives the result. Tests inspect what it
-received, which is what a real model would have seen.
+The model calls one tool once, or several in order, and ends its turn when it has received the
+results. Tests inspect what it received, which is what a real model would have seen.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ __all__ = ("ModelApi", "model_api")
 
 
 class ModelApi:
-    """The scripted model: the tool that it calls, and the results."""
+    """The scripted model: the tools that it calls, and the results."""
 
-    def __init__(self, tool: str, arguments: dict[str, Any]) -> None:
-        self.tool = tool
-        self.arguments = arguments
+    def __init__(self, *calls: tuple[str, dict[str, Any]]) -> None:
+        self.calls = calls
         self.url = ""
         #: The content of each tool result that the client has sent.
         self.results: list[Any] = []
@@ -45,18 +44,21 @@ class ModelApi:
         ]
         if results:
             self.results = [block["content"] for block in results]
-        elif self.tool in self.offered:
-            call = {"id": "toolu_1", "name": self.tool, "input": self.arguments}
-            return {"type": "tool_use", **call}
-        else:
+        if len(results) < len(self.calls):
+            tool, arguments = self.calls[len(results)]
+            if tool in self.offered:
+                call = {"id": f"toolu_{len(results) + 1}", "name": tool, "input": arguments}
+                return {"type": "tool_use", **call}
             self.idle_turns += 1
         return {"type": "text", "text": "done"}
 
 
 @contextmanager
-def model_api(tool: str, arguments: dict[str, Any]) -> Iterator[ModelApi]:
-    """Serve a scripted model until the block ends."""
-    model = ModelApi(tool, arguments)
+def model_api(
+    tool: str, arguments: dict[str, Any], *more: tuple[str, dict[str, Any]]
+) -> Iterator[ModelApi]:
+    """Serve a scripted model until the block ends. It calls a tool, and `more` after it."""
+    model = ModelApi((tool, arguments), *more)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -269,11 +269,9 @@ class DocumentMethods(EditorActivation):
         last = line_start if line_end is None else line_end
         if line_start is not None and last is not None and last < line_start:
             raise InvalidParams.at("line_end", "is before line_start")
-        params = {
-            "filePath": self.workspace.absolute(name),
-            "lineStart": line_start,
-            "lineEnd": last,
-        }
+        params: dict[str, Any] = {"filePath": self.workspace.absolute(name)}
+        if line_start is not None:  # Claude Code ignores a mention with lines that are null
+            params |= {"lineStart": line_start, "lineEnd": last}
         sent = sum([each.notify("at_mentioned", params) for each in self.clients])
         self.state.changes.notify(Mentioned(name, line_start, last, sent))
         return sent
