@@ -175,8 +175,8 @@ class Settings:
     #: Lock files of the editor. `claude` writes the one that Claude Code reads; `seed` also writes
     #: `.claude-code/<port>.json` in the project folder, for clients that look there.
     ide_lock: Literal["claude", "seed"] = "claude"
-    #: Checkers of the editor: any of `ruff`, `mypy`, `tsc`, `eslint`. Empty uses all that are
-    #: installed and configured in the project.
+    #: Checkers of the editor: any of `ruff`, `mypy`, `tsc`, `eslint` and `analysis`. Empty uses all
+    #: that are installed and configured in the project.
     ide_checkers: tuple[str, ...] = ()
     #: Formatters of the editor by file type, for example `py,pyi=ruff format -`. The command reads
     #: the text from standard input; `{file}` is its path. They come before the known ones.

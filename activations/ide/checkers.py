@@ -16,12 +16,14 @@ from activations.ide.programs import Output
 from plexus import Failed
 from plexus.rpc import wire
 
-__all__ = ("CHECKERS", "Checker", "Diagnostic", "parse_checker")
+__all__ = ("ANALYSIS", "CHECKERS", "MESSAGE_CHARS", "Checker", "Diagnostic", "parse_checker")
 
 PYTHON: Final = frozenset({"python"})
 JAVASCRIPT: Final = frozenset({"javascript", "javascriptreact", "typescript", "typescriptreact"})
 TYPESCRIPT: Final = frozenset({"typescript", "typescriptreact"})
 MESSAGE_CHARS: Final = 2000
+#: The checker that is an activation of this server.
+ANALYSIS: Final = "analysis"
 
 
 class Diagnostic(NamedTuple):
@@ -238,7 +240,7 @@ CHECKERS: Final = (
 
 def parse_checker(name: str) -> str:
     """Return the name of a known checker. Raises ValueError."""
-    known = [each.name for each in CHECKERS]
+    known = [*(each.name for each in CHECKERS), ANALYSIS]
     if name not in known:
         raise ValueError(f"unknown checker {name!r}; known are {', '.join(known)}")
     return name

@@ -26,6 +26,8 @@ class Document:
         self.saved_digest = file.digest
         self.version = 1
         self.is_dirty = False
+        #: Whether it stays open when another document needs its place.
+        self.is_kept = False
         self.disk: DiskState = "same"
         #: The selected range; None before the first selection.
         self.selection: Range | None = None

@@ -53,27 +53,44 @@ class EditorState:
 
     # --- documents ----------------------------------------------------------------------------
 
-    async def open(self, path: str, *, reload: bool = False, activate: bool = True) -> Document:
-        """Open a document, or return it if it is open. Raises what reading raises, and Busy."""
+    async def open(
+        self, path: str, *, reload: bool = False, activate: bool = True, keep: bool = True
+    ) -> Document:
+        """Open a document, or return it if it is open. Raises what reading raises, and Busy.
+
+        `keep`: it stays open until a client closes it. Otherwise it may be closed for another one.
+        """
         name = await self.resolve(path)
         document = self.documents.get(name)
         if document is None or reload:
             file = await asyncio.to_thread(self.workspace.read, name)
             document = self.documents.get(name)  # it may have been opened meanwhile
             if document is None:
-                if len(self.documents) >= MAX_DOCUMENTS:
-                    raise Busy(
-                        f"{MAX_DOCUMENTS} documents are open. Close one first.",
-                        data={"limit": MAX_DOCUMENTS},
-                    )
+                self._make_room()
                 document = self.documents[name] = Document(name, file)
             elif reload:
                 document.load(file)
+        document.is_kept = document.is_kept or keep
         if activate:
             self.activate(document)
         else:
             self.changed(document)
         return document
+
+    def _make_room(self) -> None:
+        """Close the oldest document that need not stay open, if there are too many. Raises Busy.
+
+        Claude Code opens each file that it is about to change, and closes none.
+        """
+        if len(self.documents) < MAX_DOCUMENTS:
+            return
+        for document in self.documents.values():
+            if not (document.is_kept or document.is_dirty or document.path == self.active):
+                self.close(document, discard=False)
+                return
+        raise Busy(
+            f"{MAX_DOCUMENTS} documents are open. Close one first.", data={"limit": MAX_DOCUMENTS}
+        )
 
     async def resolve(self, path: str) -> str:
         """Return a path relative to the workspace. Raises InvalidParams."""
@@ -89,7 +106,7 @@ class EditorState:
     def activate(self, document: Document) -> None:
         """Make a document the active one."""
         before = self.documents.get(self.active or "")
-        self.active = document.path
+        self.active, document.is_kept = document.path, True
         if before is not None and before is not document:
             self.changed(before)
         self.changed(document)

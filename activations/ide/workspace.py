@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -187,6 +187,18 @@ class Workspace:
             return None
         except (InvalidParams, TooBig, Failed):
             return ""
+
+    def stamp(self, paths: Iterable[str]) -> int:
+        """Return a number that differs as soon as one of these files is written or replaced."""
+        return hash(tuple(map(self._stamp, paths)))
+
+    def _stamp(self, path: str) -> tuple[str, int, int, int]:
+        try:
+            with self._open_parent(path) as (folder, name):
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except (OSError, NotFound, Failed):
+            return path, 0, 0, 0
+        return path, found.st_mtime_ns, found.st_size, found.st_ino
 
     def exists(self, path: str) -> bool:
         """Return whether a file or folder exists at a resolved path."""

@@ -11,6 +11,7 @@ from activations.ide.checks import Checks
 from activations.ide.document import Document
 from activations.ide.endpoint import SERVICE, EditorClient, EditorEndpoint
 from activations.ide.events import DocumentInfo, IdeStatus
+from activations.ide.findings import Findings
 from activations.ide.formatter import Formatters
 from activations.ide.positions import Range, range_of, text_in
 from activations.ide.programs import Programs
@@ -48,7 +49,7 @@ class EditorActivation(Activation):
         self.state = EditorState(self.workspace)
         programs = Programs(self.workspace, sandbox, own_paths)
         self.programs = programs
-        self.checks = Checks(self.state, programs, checkers)
+        self.checks = Checks(self.state, programs, Findings(lambda: self.plexus), checkers)
         self.formatters = Formatters(self.workspace, programs, formatters)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._selection_timer: asyncio.TimerHandle | None = None

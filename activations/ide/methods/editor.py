@@ -8,9 +8,10 @@ which a client asks for explicitly.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from annotated_types import Ge, Le, Len
 from typing_extensions import TypedDict
@@ -27,10 +28,12 @@ from plexus.events import ErrorEvent, Terminal
 
 __all__ = ("EditorMethods",)
 
-#: Seconds that a client waits for a check in progress.
-DIAGNOSTICS_S: Final = 10.0
+#: Seconds that a client waits for checks in progress. Claude Code asks before each of its edits.
+DIAGNOSTICS_S: Final = 5.0
 #: The session of Python code of editor clients.
 SESSION: Final = "ide"
+#: URIs in results contain the path as it is: Claude Code compares them so.
+FILE: Final = "file://"
 NO_EDITOR: Final = "No active editor found"
 Number = Annotated[int, Ge(0), Le(2**31)]
 
@@ -69,7 +72,7 @@ class EditorMethods(EditorActivation):
             start_line: First selected line, from 1.
             end_line: Last selected line.
         """
-        document = await self.state.open(path, activate=make_frontmost)
+        document = await self.state.open(path, activate=make_frontmost, keep=make_frontmost)
         document.formatter = self.formatters.name_for(document.path)
         if document.path not in self.state.diagnostics:
             self.checks.request(document.path)
@@ -206,30 +209,40 @@ class EditorMethods(EditorActivation):
         Args:
             path: File, or its `file://` URI. Default: all open documents.
         """
-        if path is not None:
-            names = [await self.state.resolve(_path_of(path))]
-        else:
-            names = list(self.state.documents)
+        names = list(self.state.documents) if path is None else [await self._path_of(path)]
+        checked = await asyncio.gather(*(self.checks.run(each, DIAGNOSTICS_S) for each in names))
         found = []
-        for name in names:
-            known = self.state.diagnostics.get(name)
-            checked = await self.checks.run(name, DIAGNOSTICS_S)
-            result = checked or known
-            note = "The check takes longer; its result is not known yet."
-            if result is not None:
-                note = result.note or ""
-            absolute = self.workspace.folder / name
+        for name, new in zip(names, checked, strict=True):
+            result = new or self.state.diagnostics.get(name)
+            note = None if result is None else result.note
+            if new is None:
+                note = "The check takes longer; its result is not known yet."
+            absolute = self.workspace.absolute(name)
             found.append(
                 {
                     "path": name,
-                    "file_path": str(absolute),
-                    "uri": absolute.as_uri(),
+                    "file_path": absolute,
+                    "uri": path if path is not None and _is_uri(path) else f"{FILE}{absolute}",
                     "diagnostics": [] if result is None else result.diagnostics,
                     "more": 0 if result is None else result.more,
-                    "note": note or None,
+                    "note": note,
                 }
             )
         return found
+
+    async def _path_of(self, path: str) -> str:
+        """Resolve a path or a `file://` URI of this machine. Raises InvalidParams."""
+        if not _is_uri(path):
+            return await self.state.resolve(path)
+        text = path.removeprefix(FILE).removeprefix("localhost")
+        if not path.startswith(FILE) or not text.startswith("/"):
+            raise InvalidParams.at("path", "must be a path or a file:// URI of this machine")
+        # Claude Code puts the path into the URI as it is; others encode it, as the standard says.
+        with contextlib.suppress(InvalidParams):
+            name = await self.state.resolve(text)
+            if await asyncio.to_thread(self.workspace.exists, name):
+                return name
+        return await self.state.resolve(unquote(text))
 
     # --- saving -------------------------------------------------------------------------------
 
@@ -361,11 +374,5 @@ def _part(
     return Range(start.start, start.end if end is None else end.end)
 
 
-def _path_of(text: str) -> str:
-    """Return the path of a `file://` URI, or a path as it is. Raises InvalidParams."""
-    if "://" not in text:
-        return text
-    parts = urlsplit(text)
-    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
-        raise InvalidParams.at("path", "must be a path or a file:// URI of this machine")
-    return unquote(parts.path)
+def _is_uri(path: str) -> bool:
+    return "://" in path
