@@ -88,10 +88,10 @@ GERUND_EXCEPTIONS = {
 }
 #: Verbs that a tool's title begins with.
 TITLE_VERBS = re.compile(
-    "Add|Analyze|Answer|Append|Approve|Archive|Ask|Call|Cancel|Change|Check|Claim|Close|Complete|Configure|"
-    "Continue|Copy|Create|Delete|Describe|Draw|Edit|End|Evaluate|Execute|Export|Find|Follow|Fork|"
-    "Generate|Get|Import|Interrupt|Keep|Link|List|Move|Open|Permit|Read|Regenerate|Register|Release|Remove|"
-    "Rename|Render|Replace|Report|Request|Restart|Resume|Review|Run|Search|Select|Send|Set|Show|"
+    "Add|Analyze|Answer|Append|Approve|Archive|Ask|Call|Cancel|Change|Check|Claim|Close|Comment|Complete|Configure|"
+    "Continue|Copy|Create|Delete|Describe|Draw|Edit|End|Evaluate|Execute|Export|Find|Follow|Fork|Format|"
+    "Generate|Get|Import|Interrupt|Keep|Link|List|Mention|Move|Open|Permit|Read|Regenerate|Register|Release|Remove|"
+    "Rename|Render|Replace|Report|Request|Restart|Resume|Revert|Review|Run|Save|Search|Select|Send|Set|Show|"
     "Start|Stop|Stream|Suggest|Switch|Unsubscribe|Update|Validate|Watch|Write"
 )
 MAX_DESCRIPTION_SENTENCES = 3

@@ -40,6 +40,7 @@ BETWEEN_ACTIVATIONS = {
     "evaluate": {"processes"},
     "templates": {"processes"},
     "gateway": {"processes"},
+    "ide": {"processes"},
 }
 #: Imports that no arrow allows: a package, and the part of another that it may import.
 EXCEPTIONS = {"activations.gateway": ("mcp_view.client",)}
@@ -133,6 +134,10 @@ BROAD_EXCEPTS = {
     "activations.processes.process": (
         1,
         "descriptors are closed first, then the exception is re-raised",
+    ),
+    "substrate.server.ide.endpoint": (
+        1,
+        "the lock file is removed first, then the exception is re-raised",
     ),
     "activations.templates.project_folder": (
         1,

@@ -43,7 +43,7 @@ class IdeStatus(Event):
     #: Programs that check files, and programs that format them, as far as they are installed.
     checkers: list[str]
     formatters: list[str]
-    #: Why it is not on, if somebody wanted it to be.
+    #: Why it is not on, if it was to be switched on.
     reason: str | None = None
 
     def as_text(self) -> str:

@@ -32,7 +32,7 @@ MAX_ANSWERED: Final = 50
 #: Characters of both texts of all waiting diffs, and of the answered ones.
 WAITING_CHARS: Final = 32 * 1024 * 1024
 ANSWERED_CHARS: Final = 16 * 1024 * 1024
-#: Seconds between the checks of open files while somebody watches.
+#: Seconds between the checks of open files while a client watches.
 DISK_CHECK_S: Final = 1.0
 
 

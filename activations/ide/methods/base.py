@@ -21,7 +21,7 @@ from activations.processes.sandbox.hidden_paths import OwnPaths
 from activations.processes.sandbox.profiles import Profile
 from plexus import Activation, Context
 
-__all__ = ("EditorActivation",)
+__all__ = ("EditorActivation", "selection_fields")
 
 #: Seconds between a change of the selection and its notification, so that dragging sends few.
 SELECTION_S: Final = 0.1
@@ -69,7 +69,7 @@ class EditorActivation(Activation):
         return task
 
     def add_watcher(self) -> None:
-        """Compare open documents with their files as long as somebody watches."""
+        """Compare open documents with their files as long as a client watches."""
         self._watchers += 1
         if self._disk_watch is None:
             self._disk_watch = self.start_task(self._watch_disk())

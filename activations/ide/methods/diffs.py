@@ -168,7 +168,7 @@ class DiffMethods(EditorActivation):
             each.withdrawn.set()
         return len(found)
 
-    @method(title="Withdraw a change", destructive=False, open_world=False)
+    @method(title="Close a proposed change", destructive=False, open_world=False)
     async def close_tab(self, tab_name: str, *, ctx: Context) -> bool:
         """Withdraw a change that this connection has proposed. Returns whether it was waiting.
 
@@ -178,7 +178,7 @@ class DiffMethods(EditorActivation):
         name = printable_name(tab_name, TAB_CHARS)
         return self._withdraw(name or tab_name, ctx.connection, ctx.principal) > 0
 
-    @method(title="Withdraw all changes", destructive=False, open_world=False)
+    @method(title="Close all proposed changes", destructive=False, open_world=False)
     async def close_all_diff_tabs(self, *, ctx: Context) -> int:
         """Withdraw all changes that this connection has proposed. Returns their number."""
         return self._withdraw(None, ctx.connection, ctx.principal)

@@ -26,7 +26,7 @@ from plexus.context import value_of
 from plexus.errors import PlexusError
 from plexus.events import ErrorEvent, Terminal
 
-__all__ = ("EditorMethods",)
+__all__ = ("EditorMethods", "LineCharacter")
 
 #: Seconds that a client waits for checks in progress. Claude Code asks before each of its edits.
 DIAGNOSTICS_S: Final = 5.0

@@ -1,4 +1,4 @@
-"""The listener that editor clients connect to, on a port of its own.
+"""The listener that editor clients connect to, on a separate port.
 
 The clients expect a WebSocket at the root path, and read the token of the listener in its lock
 file. It is not a token of the server: its principal is the local user with the scopes of the

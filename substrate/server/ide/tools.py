@@ -65,7 +65,7 @@ def _tab(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _diagnostics(files: list[dict[str, Any]]) -> list[str]:
-    """One JSON array of files. A file that was not checked says so: no finding would mislead."""
+    """One JSON array of files. Those that were not checked contain a note, not nothing."""
     return _json(
         [
             {"uri": each["uri"], "diagnostics": [*map(_found, each["diagnostics"]), *_note(each)]}

@@ -41,7 +41,7 @@ class Editor(Namespace):
         return event
 
     def start(self, method: str, _as: Principal = LOCAL, **params: Any) -> Call:
-        """Start a call that does not end at once."""
+        """Start a call that waits for something."""
         return self.hub.call(f"ide.{method}", params, _as)
 
     async def ask(self, path: str, new: str, _as: Principal = LOCAL, **more: Any) -> Call:

@@ -94,7 +94,7 @@ async def test_a_checker_that_the_project_does_not_configure_is_not_used(
         ("missing.txt", "There is no checker for plaintext files."),
     ],
 )
-async def test_a_file_that_nothing_checks_says_so(
+async def test_a_file_that_nothing_checks_has_a_note(
     editor: Editor, work: Path, name: str, note: str
 ) -> None:
     if name != "missing.txt":
