@@ -8,6 +8,7 @@ leads nowhere. Only regular files are opened, so a device or a pipe cannot block
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 import stat
@@ -44,7 +45,8 @@ GIT: Final = ".git"
 Kind = Literal["folder", "file", "link", "other"]
 
 
-class FolderEntry(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class FolderEntry:
     """A file or folder in a list."""
 
     name: str
@@ -54,7 +56,8 @@ class FolderEntry(NamedTuple):
     ignored: bool
 
 
-class FolderList(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class FolderList:
     """The content of a folder; `more` is the number of entries that are not listed."""
 
     path: str

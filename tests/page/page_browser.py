@@ -138,7 +138,9 @@ def _pass(route: Route, origin: str, foreign: list[str]) -> None:
 
 
 @contextmanager
-def opened(*options: str, variables: Mapping[str, str] | None = None) -> Iterator[Site]:
+def opened(
+    *options: str, variables: Mapping[str, str] | None = None, project: Path = REPOSITORY
+) -> Iterator[Site]:
     """Run a server with the showcase, and a browser, for the duration of the block.
 
     `variables` are further environment variables of the server.
@@ -150,8 +152,9 @@ def opened(*options: str, variables: Mapping[str, str] | None = None) -> Iterato
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         settings = {"SUBSTRATE_HOSTS": f"127.0.0.1:{proxy.port}", "XDG_DATA_HOME": folder}
         settings |= variables or {}
+        given = ("--activation", str(SHOWCASE), *options)
         server = stack.enter_context(
-            serving("--activation", str(SHOWCASE), *options, settings=settings, auth="token")
+            serving(*given, settings=settings, auth="token", cwd=project)
         )
         proxy.target = server.port
         playwright = stack.enter_context(sync_playwright())

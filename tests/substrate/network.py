@@ -115,10 +115,13 @@ def bearer(token: str) -> dict[str, str]:
 
 @contextmanager
 def serving(
-    *options: str, settings: dict[str, str] | None = None, auth: str = "off"
+    *options: str,
+    settings: dict[str, str] | None = None,
+    auth: str = "off",
+    cwd: Path = REPOSITORY,
 ) -> Iterator[Server]:
     """Run a server for the duration of the block."""
-    server = Server(*options, settings=settings, auth=auth)
+    server = Server(*options, settings=settings, auth=auth, cwd=cwd)
     try:
         yield server
     finally:

@@ -18,6 +18,7 @@ export const VIEWS = [
   { name: "tasks", title: "Tasks", key: "k", activation: "tasks", load: () => import("../views/tasks.js") },
   { name: "chat", title: "Chat", key: "c", activation: "chat", load: () => import("../views/chat.js") },
   { name: "trees", title: "Trees", key: "e", activation: "arbor", load: () => import("../views/trees.js") },
+  { name: "files", title: "Files", key: "f", activation: "ide", load: () => import("../views/files.js") },
   { name: "python", title: "Python", key: "p", activation: "python", load: () => import("../views/python.js") },
   { name: "status", title: "Status", key: "s", activation: "health", load: () => import("../views/status.js") },
 ];

@@ -4,7 +4,7 @@ import { readable } from "../core/format.js";
 import { html, signal } from "../core/html.js";
 import { go } from "../core/router.js";
 import { load, save } from "../core/storage.js";
-import { watchQuestions } from "./question_log.js";
+import { placeOf, watchQuestions } from "./question_log.js";
 import { announce, toast } from "./toast.js";
 
 const SETTING = "notify";
@@ -37,7 +37,7 @@ function show(question) {
     const made = new Notification(readable(question.message), { body: question.method || "", tag: question.approval_id, icon: "/page/icon.svg" });
     made.onclick = () => {
       window.focus();
-      go("runs", question.run);
+      go(...placeOf(question));
       made.close();
     };
     shown.set(question.approval_id, made);

@@ -73,8 +73,9 @@ function Origin({ question }) {
 function Facts({ question, compact }) {
   const { details, arguments: given, summary, kind } = question;
   const isPermit = question.request === "permit";
-  const hasArguments = isFilled(given) && !isPermit;
-  const rest = isPermit ? details?.input : kind === "visit" ? undefined : details;
+  const isShown = kind === "visit" || kind === "diff"; // by the controls
+  const hasArguments = isFilled(given) && !isPermit && kind !== "diff";
+  const rest = isPermit ? details?.input : isShown ? undefined : details;
   const line = isPermit ? compact && inputLine(rest) : !compact && summary !== question.message && summary;
   return html`${line ? html`<p class="cut" title=${line}><code>${line}</code></p>` : null}
     ${isPermit && !compact ? html`<p>Tool <code>${details?.tool_name}</code></p>` : null}

@@ -4,6 +4,7 @@
 // highlighted: what looks harmless here, such as "Deploy?", may not be.
 
 import { html, useEffect, useId, useState } from "../core/html.js";
+import { link } from "../core/router.js";
 import { drafts } from "./question_log.js";
 import { toast } from "./toast.js";
 
@@ -47,7 +48,7 @@ export function useModule(load) {
 /** The controls of a question. @param {Props} props */
 export function Controls(props) {
   const { kind, request } = props.question;
-  const Kind = request === "permit" ? Permit : { confirm: ConfirmControls, visit: Visit, prompt: Prompt, select: Choice, select_many: Choice }[kind] || Fields;
+  const Kind = request === "permit" ? Permit : { confirm: ConfirmControls, visit: Visit, prompt: Prompt, select: Choice, select_many: Choice, diff: Change }[kind] || Fields;
   return html`<${Kind} ...${props} />`;
 }
 
@@ -80,6 +81,26 @@ function Visit({ question, send, isSending }) {
   const isSafe = /^https?:\/\//i.test(url);
   return html`<p class="visit">${isSafe ? html`<a href=${url} target="_blank" rel="noopener noreferrer">${url}</a>` : html`<code>${url}</code>`}</p>
     <div class="bar"><button type="button" class="primary" disabled=${isSending} onClick=${() => send(true)}>Done</button><${Decline} send=${send} isSending=${isSending} /></div>`;
+}
+
+/** A change of a file: the view of changes shows it. @param {Props} props */
+function Change({ question, send, isSending, compact }) {
+  const { diff, unified, cut } = question.details || {};
+  // What was chosen and edited in the view of changes is kept in the same place.
+  const [progress, setProgress] = useDraft(question, /** @type {any} */ ({}));
+  const { reason = "" } = progress;
+  const setReason = (/** @type {string} */ text) => setProgress({ ...drafts.get(question.approval_id), reason: text });
+  return html`${compact ? null : html`<${Unified} text=${unified} cut=${cut} />`}
+    <div class="bar">${compact ? null : html`<input type="text" class="grow" aria-label="Reason for rejecting" placeholder="Reason for rejecting (optional)" autocomplete="off" value=${reason} onInput=${(/** @type {any} */ event) => setReason(event.target.value)} />`}
+    <button type="button" class="danger" disabled=${isSending} onClick=${() => send({ decision: "reject", ...(reason ? { reason } : {}) })}>Reject</button>
+    <button type="button" disabled=${isSending} onClick=${() => send({ decision: "accept" })}>Accept</button>
+    <a class="button primary-link" href=${link("files", "diff", diff)}>Review the change</a></div>`;
+}
+
+/** @param {{text: string, cut: boolean}} props */
+function Unified(props) {
+  const module = useModule(() => import("../diffs/unified_text.js"));
+  return module ? html`<${module.UnifiedText} ...${props} />` : null;
 }
 
 /** @param {Props} props */

@@ -39,13 +39,24 @@ function add(entry) {
   save(SETTING, settled.value);
 }
 
+/** Return the place where a question is answered. @param {Question} question */
+export function placeOf({ kind, details, run }) {
+  return kind === "diff" && details?.diff ? ["files", "diff", details.diff] : ["runs", run];
+}
+
 /** Return an answer as text. Secrets are not stored. @param {unknown} answer @param {any} schema */
 function answerText(answer, schema) {
   if (schema?.format === "password" || schema?.writeOnly) return "••••";
   if (typeof answer === "boolean") return answer ? "yes" : "no";
+  if (schema?.properties?.decision && answer && typeof answer === "object") return decisionText(answer);
   const parts = answer && typeof answer === "object" && !Array.isArray(answer) ? Object.entries(answer).map(([name, value]) => `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}`) : [answer].flat();
   const text = parts.join(", ");
   return text.length > 200 ? `${text.slice(0, 200)}…` : text;
+}
+
+/** @param {any} answer about a change of a file */
+function decisionText({ decision, text, hunks, reason }) {
+  return `${decision}${text === undefined ? "" : " with edits"}${hunks ? ` ${hunks.length} changes` : ""}${reason ? `: ${reason}` : ""}`.slice(0, 200);
 }
 
 /** Return the closed question of this id, if it was closed here; updates the caller. @param {string} id */

@@ -119,7 +119,7 @@ function useKeys() {
         return;
       }
       const target = /** @type {HTMLElement} */ (event.target);
-      if (target.closest("input,textarea,select,[contenteditable],dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (target.closest("input,textarea,select,[contenteditable=true],dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
       const view = offered.peek().find((each) => each.key === event.key);
       if (goes && view) {
         event.preventDefault();
