@@ -16,7 +16,7 @@ from substrate.server.page.static_files import ASSETS
 
 pytestmark = pytest.mark.timeout(120)
 
-VIEWS = ("tools", "runs", "questions", "tasks", "chat", "trees", "python", "status")
+VIEWS = ("tools", "runs", "questions", "tasks", "chat", "trees", "python", "analysis", "status")
 #: Names of views that further activations may add, with their titles.
 MORE = ("Files", "Mounts")
 
@@ -49,7 +49,8 @@ def test_a_view_is_offered_only_where_its_activation_is(site: Site) -> None:
         site.with_server(server).page() as page,
     ):
         links = page.get_by_role("navigation", name="Views").locator("li a")
-        expect(links).to_have_text(["Tools", "Runs", "Questions", "Tasks", "Python", "Status"])
+        titles = ["Tools", "Runs", "Questions", "Tasks", "Python", "Analysis", "Status"]
+        expect(links).to_have_text(titles)
         page.keyboard.press("g")
         page.keyboard.press("c")
         expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()

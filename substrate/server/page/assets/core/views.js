@@ -20,6 +20,7 @@ export const VIEWS = [
   { name: "trees", title: "Trees", key: "e", activation: "arbor", load: () => import("../views/trees.js") },
   { name: "files", title: "Files", key: "f", activation: "ide", load: () => import("../views/files.js") },
   { name: "python", title: "Python", key: "p", activation: "python", load: () => import("../views/python.js") },
+  { name: "analysis", title: "Analysis", key: "a", activation: "analysis", load: () => import("../views/analysis.js") },
   { name: "status", title: "Status", key: "s", activation: "health", load: () => import("../views/status.js") },
 ];
 const FIRST = "runs";
