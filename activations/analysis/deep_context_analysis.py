@@ -222,10 +222,12 @@ class _Parts:
     async def _build_graph(self) -> list[Finding]:
         syntax = self._collector.syntax
         edges: list[tuple[str, str]] | None = None
-        if self._options.dag_type in ("import-graph", "full-dependency"):
+        package = await asyncio.to_thread(_package_of, Path(self._settings.root))
+        # grimp reads whole packages, so it cannot read a part of one.
+        if self._options.dag_type in ("import-graph", "full-dependency") and not package:
             edges = await self._read_python_imports()
         kind = self._options.dag_type
-        self._graph = await asyncio.to_thread(build_graph, kind, syntax, edges)
+        self._graph = await asyncio.to_thread(build_graph, kind, syntax, edges, package)
         self._analyses["dag"] = self._graph.as_object()
         left_out = self._collector.left_out_of_graph
         absent = {"past the limit of entries of a graph": left_out} if left_out else {}
@@ -353,6 +355,15 @@ class _Parts:
 
 #: The names of analyses in a report that may be absent as a whole.
 _KEYS: Final = {"churn": "churn_analysis", "dead-code": "dead_code"}
+
+
+def _package_of(root: Path) -> tuple[str, ...]:
+    """Return the name of the Python package that a folder is, as its parts; empty if it is none."""
+    names: list[str] = []
+    while (root / "__init__.py").is_file() and root.name.isidentifier():
+        names.insert(0, root.name)
+        root = root.parent
+    return tuple(names)
 
 
 def _packages(files: dict[str, Any]) -> list[list[str]]:

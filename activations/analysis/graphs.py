@@ -154,12 +154,18 @@ def _components(following: dict[str, list[str]]) -> Iterator[list[str]]:
 
 
 def build_graph(
-    kind: DagType, files: FileSyntax, python_edges: list[tuple[str, str]] | None
+    kind: DagType,
+    files: FileSyntax,
+    python_edges: list[tuple[str, str]] | None,
+    package: tuple[str, ...] = (),
 ) -> DependencyGraph:
-    """Build a graph. `python_edges` are imports between Python files that grimp has read."""
+    """Build a graph. `python_edges` are imports between Python files that grimp has read.
+
+    `package` is the name of the Python package that the folder of the project is, if it is one.
+    """
     graph = DependencyGraph(kind)
     if kind in ("import-graph", "full-dependency"):
-        _add_imports(graph, files, python_edges)
+        _add_imports(graph, _Resolver(files, package), files, python_edges)
     if kind in ("call-graph", "full-dependency"):
         _add_calls(graph, files, by_file=kind == "full-dependency")
     if kind in ("inheritance", "full-dependency"):
@@ -208,9 +214,11 @@ def _add_bases(graph: DependencyGraph, files: FileSyntax, *, by_file: bool) -> N
 
 
 def _add_imports(
-    graph: DependencyGraph, files: FileSyntax, python_edges: list[tuple[str, str]] | None
+    graph: DependencyGraph,
+    resolver: _Resolver,
+    files: FileSyntax,
+    python_edges: list[tuple[str, str]] | None,
 ) -> None:
-    resolver = _Resolver(files)
     read_by_grimp = {source for source, _ in python_edges or ()}
     for source, target in python_edges or ():
         if target:
@@ -236,8 +244,9 @@ def _family(language: str) -> str:
 class _Resolver:
     """Finds the file of the project that an import names."""
 
-    def __init__(self, files: FileSyntax) -> None:
+    def __init__(self, files: FileSyntax, package: tuple[str, ...]) -> None:
         self._files = files
+        self._package = package
         self._by_ending: dict[str, list[str]] = defaultdict(list)
         self._folders: dict[str, list[str]] = defaultdict(list)
         for path in files:
@@ -279,6 +288,14 @@ class _Resolver:
                 for found in (f"{stem}.py", f"{stem}/__init__.py"):
                     if found.removeprefix("./") in self._files:
                         return [found.removeprefix("./")]
+            return []
+        inner = len(self._package)
+        if inner and tuple(parts[:inner]) == self._package:
+            for count in range(len(parts), inner - 1, -1):
+                stem = "/".join(parts[inner:count])
+                for found in (f"{stem}.py", f"{stem}/__init__.py"):
+                    if found.lstrip("/") in self._files:
+                        return [found.lstrip("/")]
             return []
         for count in range(len(parts), 0, -1):  # the last name may be a member of the module
             stem = "/".join(parts[:count])

@@ -135,6 +135,23 @@ async def test_an_import_cycle_is_found_and_recommended_to_be_broken(project: Pa
     assert measured(report)["dag (Python imports)"]["analyser"] == "grimp"
 
 
+async def test_the_folder_of_a_package_has_the_imports_between_its_modules(project: Path) -> None:
+    write(
+        project,
+        pack__sub__a_py="from pack.sub.b import x\nfrom pack import used\nimport json\n",
+        pack__sub__b_py="x = 1\n",
+    )
+    (project / "pack" / "sub" / "__init__.py").touch()
+    for folder, expected in (
+        ("pack", {("sub/a.py", "sub/b.py"), ("sub/a.py", "used.py")}),
+        ("pack/sub", {("a.py", "b.py")}),
+    ):
+        report = await deep(project / folder, include_analyses=["dag"])
+        edges = report["analyses"]["dag"]["top_edges"]
+        assert {(each["from"], each["to"]) for each in edges} == expected
+        assert measured(report)["dag"]["analyser"] == "tree-sitter"
+
+
 LANGUAGES = {
     "rust": (
         {"main.rs": "mod b;\nfn main() { b::go(); }\n", "b.rs": "pub fn go() {}\n"},
