@@ -173,7 +173,7 @@ class Analysis(Activation):
             max_depth: Maximum depth of folders.
             include_patterns: Only these files, such as "src/**/*.rs".
             exclude_patterns: Not these files, such as "**/target/**".
-            cache_strategy: "force-refresh" measures again, "offline" measures nothing new.
+            cache_strategy: "force-refresh" measures files again, "offline" measures no file.
             parallel: Worker processes. Default: one for each processor core.
             format: Format of the report.
             max_bytes: Maximum size of the report.

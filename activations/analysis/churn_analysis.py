@@ -45,9 +45,12 @@ async def ask_worker(
 
 
 def period(period_days: int) -> tuple[int, int]:
-    """Return the begin and the end of a period of days that ends now."""
+    """Return the begin and the end of a period of days that ends now.
+
+    It begins with a day of UTC, so that the intervals of a report are whole days.
+    """
     until = int(time.time())
-    return until - period_days * DAY_S, until
+    return (until // DAY_S - period_days) * DAY_S, until
 
 
 async def analyze_churn(

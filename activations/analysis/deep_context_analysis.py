@@ -126,9 +126,11 @@ class _Parts:
     async def _measure_churn(self) -> list[Finding]:
         since, until = period(self._options.period_days)
         rows: list[dict[str, Any]] = []
-        asked = ask_worker(
-            self._launcher, self._settings, HISTORY_S, op="churn", since=since, until=until
-        )
+        options = self._options
+        command: dict[str, Any] = {"op": "churn", "since": since, "until": until}
+        command |= {"max_depth": options.max_depth}
+        command |= {"include": options.include, "exclude": options.exclude}
+        asked = ask_worker(self._launcher, self._settings, HISTORY_S, **command)
         async with aclosing(asked) as reports:
             async for report in reports:
                 kind = report.pop("op")

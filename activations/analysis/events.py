@@ -22,7 +22,7 @@ class Found(Event):
     skipped: dict[str, int]
 
     def as_line(self) -> str:
-        return f"{self.files} source files found"
+        return f"source files found: {self.files}"
 
 
 class FileMeasured(Event, tag="file"):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from activations.analysis.worker.file_list import Selection
 from activations.analysis.worker.git import git_command, git_environment
 
 __all__ = ("read_churn",)
@@ -47,9 +48,10 @@ class _File:
 class _History:
     """The changes so far."""
 
-    def __init__(self, since: int, until: int) -> None:
+    def __init__(self, since: int, until: int, selection: Selection) -> None:
         self.files: dict[str, _File] = {}
         self.commits = 0
+        self._selection = selection
         self.additions = self.deletions = self.binary = 0
         self.unreadable = 0
         self._since = since
@@ -57,6 +59,8 @@ class _History:
         self._names: dict[str, str] = {}
         self._at = 0
         self._author = 0
+        self._name = b""
+        self._is_counted = False
         days = max(1, -(-(until - since) // DAY_S))
         self.interval_s = -(-days // INTERVALS) * DAY_S
         self.intervals = [[0, 0, 0] for _ in range(-(-days * DAY_S // self.interval_s))]
@@ -67,9 +71,15 @@ class _History:
 
     def begin(self, header: bytes) -> None:
         at, _, author = header[1:].partition(FIELD)
-        self.commits += 1
         self._at = int(at or b"0")
-        self._author = self._authors.setdefault(author, len(self._authors))
+        self._name = author
+        self._is_counted = False
+
+    def _count(self) -> None:
+        """Count the commit and its author, at the first file that is selected."""
+        self._is_counted = True
+        self.commits += 1
+        self._author = self._authors.setdefault(self._name, len(self._authors))
         self._interval()[0] += 1
 
     def _interval(self) -> list[int]:
@@ -83,9 +93,14 @@ class _History:
         except UnicodeDecodeError:
             self.unreadable += 1
             return
-        path = self._names.get(path, path)
-        if former != new.decode():
-            self._names[former] = path
+        current = self._names.get(path, path)
+        if former != path:
+            self._names[former] = current
+        path = current
+        if self._selection.reason(path):
+            return
+        if not self._is_counted:
+            self._count()
         file = self.files.get(path)
         if file is None:
             file = self.files[path] = _File(self._at)
@@ -106,19 +121,19 @@ class _History:
         interval[2] += minus
 
 
-def read_churn(root: Path, since: int, until: int) -> Iterator[Report]:
+def read_churn(root: Path, since: int, until: int, selection: Selection) -> Iterator[Report]:
     """Yield the progress, rows of files by the number of their commits, and the totals.
 
-    The only report is `absent` if there is no history.
+    Commits count that change a selected file. The only report is `absent` if there is no history.
     """
     if absent := _absence(root):
         yield {"op": "absent", "reason": absent}
         return
-    history = _History(since, until)
+    history = _History(since, until, selection)
     command = git_command(
         root,
-        *("log", "-z", "--numstat", "--no-merges", "-M", "--relative", "--no-ext-diff"),
-        *("--no-textconv", "--no-show-signature", "--no-notes", FORMAT),
+        *("log", "-z", "--numstat", "--no-merges", "--full-history", "-M", "--relative"),
+        *("--no-ext-diff", "--no-textconv", "--no-show-signature", "--no-notes", FORMAT),
         *(f"--since=@{since}", f"--until=@{until}", "--", "."),
     )
     shown = time.monotonic()

@@ -11,14 +11,14 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from activations.analysis.languages import language_of
 from activations.analysis.worker.git import git_command, git_environment
 
-__all__ = ("Entry", "ListOptions", "list_files")
+__all__ = ("Entry", "ListOptions", "Selection", "list_files")
 
 #: Folders with code of others, by name.
 VENDORED: Final = frozenset(
@@ -57,12 +57,36 @@ class ListOptions(NamedTuple):
     exclude: tuple[str, ...] = ()
 
 
+class Selection:
+    """The files that the caller has selected by their paths."""
+
+    def __init__(
+        self, max_depth: int | None, include: Sequence[str], exclude: Sequence[str]
+    ) -> None:
+        self._max_depth = max_depth
+        self._include = self._exclude = None
+        if include or exclude:
+            import pathspec
+
+            if include:
+                self._include = pathspec.GitIgnoreSpec.from_lines(include)
+            if exclude:
+                self._exclude = pathspec.GitIgnoreSpec.from_lines(exclude)
+
+    def reason(self, path: str) -> str:
+        """Return why a file is not selected; empty if it is."""
+        if self._max_depth is not None and path.count("/") > self._max_depth:
+            return "deeper than max_depth"
+        if self._include is not None and not self._include.match_file(path):
+            return "not in include_patterns"
+        if self._exclude is not None and self._exclude.match_file(path):
+            return "in exclude_patterns"
+        return ""
+
+
 def list_files(root: Path, options: ListOptions) -> Iterator[Entry]:
     """Yield the source files of a project, and those that are skipped with the reason."""
-    import pathspec
-
-    include = pathspec.GitIgnoreSpec.from_lines(options.include) if options.include else None
-    exclude = pathspec.GitIgnoreSpec.from_lines(options.exclude) if options.exclude else None
+    selection = Selection(options.max_depth, options.include, options.exclude)
     count = 0
     for found in _git_files(root) if _is_in_git(root) else _walk(root, "", ()):
         path = found.path
@@ -73,12 +97,9 @@ def list_files(root: Path, options: ListOptions) -> Iterator[Entry]:
             continue
         if language is None or language not in options.languages:
             continue
-        if options.max_depth is not None and path.count("/") > options.max_depth:
-            reason = "deeper than max_depth"
-        elif include is not None and not include.match_file(path):
-            reason = "not in include_patterns"
-        elif exclude is not None and exclude.match_file(path):
-            reason = "in exclude_patterns"
+        reason = selection.reason(path)
+        if reason:
+            pass
         elif not VENDORED.isdisjoint(path.split("/")[:-1]):
             reason = "vendored"
         elif GENERATED_NAME.search(path):

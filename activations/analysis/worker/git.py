@@ -14,6 +14,7 @@ _SAFE: Final = (
     *("-c", "core.hooksPath=/dev/null"),
     *("-c", "core.pager=cat"),
     *("-c", "log.showSignature=false"),
+    *("-c", "log.showRoot=true"),
     *("-c", "diff.external="),
     *("-c", "core.quotePath=false"),
     *("-c", "protocol.allow=never"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from activations.analysis.worker.cache import Cache
 from activations.analysis.worker.churn import read_churn
 from activations.analysis.worker.complexity import measure_complexity, measure_halstead
 from activations.analysis.worker.dead_code import find_dead_code
-from activations.analysis.worker.file_list import ListOptions, list_files
+from activations.analysis.worker.file_list import ListOptions, Selection, list_files
 from activations.analysis.worker.import_graph import read_import_graph
 from activations.analysis.worker.source_file import Skipped, SourceFile, read_source
 from activations.analysis.worker.syntax import measure_syntax
@@ -86,9 +86,17 @@ class Worker:
                 files, size = [], LISTED
         yield {"op": "files", "files": files}
 
-    def churn(self, since: int, until: int) -> Iterator[Report]:
+    def churn(
+        self,
+        since: int,
+        until: int,
+        max_depth: int | None = None,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+    ) -> Iterator[Report]:
         """Report the changes of files between two times, in seconds since 1970."""
-        yield from read_churn(self._root, since, until)
+        selection = Selection(max_depth, include, exclude)
+        yield from read_churn(self._root, since, until, selection)
 
     def dead_code(self, files: list[str], confidence: int) -> Iterator[Report]:
         """Report unused code of Python files."""

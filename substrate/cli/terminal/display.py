@@ -130,6 +130,7 @@ class Readable:
         self._handlers: dict[str, Callable[[Event], None]] = {
             "start": self._show_nothing,
             "content": lambda event: self._write(str(event["text"])),
+            "data": lambda event: self._write_line(pretty_json(event["value"])),
             "stdout": lambda event: self._write(str(event["data"])),
             "stderr": lambda event: self._write_error(str(event["data"])),
             "progress": self._show_progress,
@@ -140,6 +141,9 @@ class Readable:
             "audio": lambda event: self._write_line(f"[audio {event['mime_type']}]"),
             "display": self._show_display,
             "file": self._show_file,
+            "finding": self._show_finding,
+            "found": lambda event: self.remark(f"source files found: {event['files']}", DIM),
+            "summary": lambda event: self._show_nothing(event["analysis"]),  # the report has it
             "result": self._show_value,
             "gap": lambda event: self.remark(
                 f"[items {event['from']} to {event['to']} are no longer available]", "yellow"
@@ -266,12 +270,20 @@ class Readable:
 
     def _show_file(self, event: Event) -> None:
         """Show a generated file: what happened to it, and what is not written."""
+        if "metrics" in event:
+            return  # a file of an analysis: the progress counts it, and the report ranks it
         path, action, content = event["path"], event["action"], event["content"]
         reason = f", {event['reason']}" if event.get("reason") else ""
         self._write_line(f"{path}: {FILE_ACTIONS.get(action, action)}{reason}")
         if action in FILE_ACTIONS:
             text = content if event.get("diff") is None else event["diff"]
             self._write_line(replace_controls(f"{text}\n", "?", "\n\t"))
+
+    def _show_finding(self, event: Event) -> None:
+        """Show a finding as compilers do, beside the report."""
+        place = f"{event['file']}:{event['line']}"
+        text = replace_controls(f"{place}: {event['level']}: {event['message']}", "?", "\t")
+        self.remark(text, LEVEL_COLOURS.get(event["level"]))
 
     def _show_value(self, event: Event) -> None:
         event["kind"]  # KeyError marks another event type

@@ -273,6 +273,23 @@ async def test_patterns_and_depth_select_files(project: Path) -> None:
         assert report["metadata"]["files"]["seen"] == 3
 
 
+async def test_patterns_and_depth_select_the_files_of_the_churn(project: Path) -> None:
+    commit(project)
+    write(project, pack__used_py=USED + "x = 1\n")
+    commit(project)
+    cases: list[tuple[dict[str, Any], dict[str, int], int]] = [
+        ({}, {"main.py": 1, "pack/__init__.py": 1, "pack/used.py": 2}, 2),
+        ({"max_depth": 0}, {"main.py": 1}, 1),
+        ({"include_patterns": ["pack/used.py"]}, {"pack/used.py": 2}, 2),
+        ({"exclude_patterns": ["pack/**"]}, {"main.py": 1}, 1),
+    ]
+    for params, expected, commits in cases:
+        report = await deep(project, include_analyses=["churn"], **params)
+        churn = report["analyses"]["churn_analysis"]
+        assert {each["file"]: each["commits"] for each in churn["files"]} == expected
+        assert churn["summary"]["commits"] == commits
+
+
 async def test_offline_measures_nothing_new(project: Path) -> None:
     unknown = await deep(project, cache_strategy="offline", include_analyses=["complexity"])
     known = await deep(project, include_analyses=["complexity"])
