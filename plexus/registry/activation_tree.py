@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from plexus.activation import Activation
 from plexus.errors import InvalidEvent, RegistrationError
 from plexus.events import Data, Event
-from plexus.registry import schema
+from plexus.registry import plain_types, schema
 from plexus.registry.parameters import read_hints
 from plexus.registry.signature import MethodSpec, is_name, read_methods
 from plexus.rpc import wire
@@ -308,7 +308,7 @@ def _check_event(subject: str, event: type[Event]) -> bool:
 
 def _check_type(subject: str, hint: Any, use: Literal["argument", "field", "result"]) -> bool:
     """Return whether a type is plain JSON. Raises RegistrationError for one without a schema."""
-    if schema.core_schema(hint) is not None:
+    if plain_types.core_schema(hint) is not None:
         _check_json(f"{subject}: its type", _literals(hint))
         return True
     from pydantic import TypeAdapter

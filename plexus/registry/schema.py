@@ -9,16 +9,15 @@ registered method: `plexus.registry.activation_tree` has checked it.
 from __future__ import annotations
 
 import hashlib
-import types
 import typing
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
 from plexus.activation import Hints, PromptInfo, ResourceInfo, ResourceMark
 from plexus.errors import Internal
 from plexus.events import Data, Event
-from plexus.registry.secrets import Secret
+from plexus.registry import plain_types
 from plexus.registry.signature import MethodSpec
 from plexus.registry.validation import Validate, all_errors, fail_fast, validate_strictly
 from plexus.rpc import wire
@@ -26,7 +25,6 @@ from plexus.rpc import wire
 __all__ = (
     "build_validator",
     "closed_object",
-    "core_schema",
     "describe_method",
     "digest",
     "errors_in",
@@ -113,7 +111,7 @@ def _plain_schema(spec: MethodSpec) -> tuple[Any, bool]:
     """
     fields, complete = {}, True
     for parameter in spec.parameters:
-        described = core_schema(parameter.hint)
+        described = plain_types.core_schema(parameter.hint)
         complete = complete and described is not None
         fields[parameter.name] = {
             "type": "typed-dict-field",
@@ -121,70 +119,6 @@ def _plain_schema(spec: MethodSpec) -> tuple[Any, bool]:
             "required": parameter.required,
         }
     return {"type": "typed-dict", "fields": fields, "extra_behavior": "forbid"}, complete
-
-
-def core_schema(hint: Any) -> Schema | None:
-    """Return the schema of a plain type for pydantic's core; None for every other type."""
-    if isinstance(hint, type) or hint is Any:  # other hints may not be hashable
-        scalar = _CORE_SCALARS.get(hint)
-        if scalar is not None:
-            return {"type": scalar}
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        return _constrained(core_schema(arguments[0]), arguments[1:])
-    if origin is Literal:
-        if not all(isinstance(each, _LITERALS) for each in arguments):
-            return None
-        return {"type": "literal", "expected": list(arguments)}
-    inner = [core_schema(argument) for argument in arguments]
-    if not inner or None in inner:
-        return None
-    if origin in (types.UnionType, typing.Union):
-        choices = [choice for choice in inner if choice != {"type": "none"}]
-        one = choices[0] if len(choices) == 1 else {"type": "union", "choices": choices}
-        return {"type": "nullable", "schema": one} if len(choices) < len(inner) else one
-    if origin is list:
-        return {"type": "list", "items_schema": inner[0]}
-    if origin is dict and arguments[0] in (str, Any):  # JSON keys are strings
-        return {"type": "dict", "keys_schema": inner[0], "values_schema": inner[1]}
-    return None
-
-
-def _constrained(described: Schema | None, metadata: tuple[Any, ...]) -> Schema | None:
-    """Add constraints of the package annotated_types to a plain type; None for any others."""
-    for each in metadata:
-        if isinstance(each, Secret):
-            continue
-        name = type(each).__name__.lower()
-        bound, kinds = _CONSTRAINTS.get(name, ("", ()))
-        is_known = type(each).__module__ == "annotated_types"
-        if described is None or not is_known or described["type"] not in kinds:
-            return None
-        described = described | {bound: getattr(each, bound)}
-    return described
-
-
-_NUMBERS = ("int", "float")
-_SIZED = ("str", "list", "dict")
-#: Constraints that pydantic's core knows by the same name, with the types that have them.
-_CONSTRAINTS = {
-    "ge": ("ge", _NUMBERS),
-    "gt": ("gt", _NUMBERS),
-    "le": ("le", _NUMBERS),
-    "lt": ("lt", _NUMBERS),
-    "minlen": ("min_length", _SIZED),
-    "maxlen": ("max_length", _SIZED),
-}
-#: Values that are the same in JSON.
-_LITERALS = (str, int, type(None))
-_CORE_SCALARS = {
-    str: "str",
-    int: "int",
-    float: "float",
-    bool: "bool",
-    type(None): "none",
-    Any: "any",
-}
 
 
 def describe_method(spec: MethodSpec) -> Schema:
@@ -234,7 +168,7 @@ def parameters_schema(spec: MethodSpec) -> Schema:
         return given
     if spec.given_schema is not None:
         return spec.given_schema
-    schema: Schema = _adapter(spec).json_schema()
+    schema: Schema = _plain_object(spec) or _adapter(spec).json_schema()
     properties = schema.setdefault("properties", {})
     for parameter in spec.parameters:
         entry = properties[parameter.name]
@@ -254,9 +188,25 @@ def result_schema(spec: MethodSpec) -> Schema:
 
 def value_schema(hint: Any) -> Schema:
     """Return the schema of an encoded value of this type."""
+    plain = plain_types.json_schema(hint)
+    if plain is not None:
+        return plain
     from pydantic import TypeAdapter
 
     return _closed(TypeAdapter(hint).json_schema(mode="serialization"))
+
+
+def _plain_object(spec: MethodSpec) -> Schema | None:
+    """Return the schema of arguments of plain types; None if pydantic has to describe them."""
+    properties: Schema = {}
+    for parameter in spec.parameters:
+        described = plain_types.json_schema(parameter.hint)
+        if described is None:
+            return None
+        properties[parameter.name] = described
+    required = [parameter.name for parameter in spec.parameters if parameter.required]
+    schema: Schema = {"additionalProperties": False, "properties": properties}
+    return schema | {"required": required} if required else schema
 
 
 def _adapter(spec: MethodSpec) -> Any:

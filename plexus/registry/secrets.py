@@ -52,7 +52,10 @@ class Secret:
 
     def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
         """Mark the JSON Schema of the value, for pydantic."""
-        described: dict[str, Any] = handler(core_schema)
+        return self.described(handler(core_schema))
+
+    def described(self, described: dict[str, Any]) -> dict[str, Any]:
+        """Return the JSON Schema of the value, marked."""
         choices = described.get("anyOf", [described])
         if any(choice.get("type") == "string" for choice in choices):
             described.setdefault("format", "password")

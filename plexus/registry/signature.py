@@ -200,7 +200,7 @@ class MethodSpec:
 
 def read_methods(owner: Activation, path: str) -> list[MethodSpec]:
     """Return the methods of an activation in definition order. Raises RegistrationError."""
-    specs: list[MethodSpec] = []
+    specs: dict[str, MethodSpec] = {}
     completers: list[tuple[str, Any, tuple[CompletionTarget, ...]]] = []
     for name, function in _functions(owner):
         where = f"{_name_of(owner)}.{name}"
@@ -209,11 +209,12 @@ def read_methods(owner: Activation, path: str) -> list[MethodSpec]:
         if not hasattr(function, MARK):
             continue
         spec = _read_method(owner, name, function, path, where)
-        if any(spec.name == other.name for other in specs):
+        if spec.name in specs:
             raise RegistrationError(f"{where}: another method is already named {spec.name}")
-        specs.append(spec)
-    read_completers(completers, specs)
-    return specs
+        specs[spec.name] = spec
+    methods = list(specs.values())
+    read_completers(completers, methods)
+    return methods
 
 
 def _functions(owner: Activation) -> Iterator[tuple[str, Any]]:

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from plexus import Activation, Secret
 from plexus.errors import InvalidParams, RegistrationError
-from plexus.registry import schema
+from plexus.registry import plain_types, schema
 from plexus.registry.lean_schema import lean_schema
 from plexus.registry.secrets import REDACTED, is_secret, redact_arguments
 from plexus.registry.signature import MethodSpec, read_methods
@@ -160,7 +160,7 @@ async def test_the_method_receives_the_values_and_constraints_are_enforced() -> 
 
 
 def test_a_marked_plain_type_needs_no_pydantic_to_validate() -> None:
-    assert schema.core_schema(Password) == {"type": "str"}
+    assert plain_types.core_schema(Password) == {"type": "str"}
     program = (
         "import sys; from typing import Annotated; from plexus import Secret; "
         "from plexus.registry.secrets import is_secret; "
