@@ -16,7 +16,7 @@ from __future__ import annotations
 import binascii
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from mcp_view.errors import ProtocolError
 from mcp_view.revisions import Revision
@@ -96,11 +96,17 @@ SPELLINGS: Final[dict[SpellingName, Spelling]] = {
 }
 
 
-class Entries(NamedTuple):
+class Entries:
     """One list: sorted keys, and the encoded entry of each."""
 
-    keys: list[str]
-    encoded: list[bytes]
+    __slots__ = ("encoded", "keys", "pages")
+
+    def __init__(self, keys: list[str], encoded: list[bytes]) -> None:
+        self.keys = keys
+        self.encoded = encoded
+        #: The results that were sent, by the index of their first entry. Only for pages that
+        #: follow one another, so that no client can add more bytes than the entries have.
+        self.pages: dict[int, bytes] = {}
 
 
 class Catalogue:

@@ -11,10 +11,13 @@ from conftest import OpenHub
 from mcp_activations import Show
 from mcp_peer import REVISIONS, STATELESS, McpPeer
 
-from mcp_view.catalogue import SPELLINGS, SpellingName
+from mcp_view.catalogue import SPELLINGS, SpellingName, cursor_after
+from mcp_view.revisions import REVISIONS as NAMED_REVISIONS
 from mcp_view.server import McpOptions
+from mcp_view.tool_sets import ALL_TOOLS
 from plexus import Activation, Plexus, method, prompt, resource
 from plexus.errors import RegistrationError
+from plexus.principal import LOCAL
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -264,6 +267,30 @@ async def test_thousands_of_tools_are_listed_in_pages(open_hub: OpenHub) -> None
         assert not names & fresh
         names |= fresh
     assert {f"many{number}.echo" for number in range(25)} < names
+
+
+async def test_pages_after_arbitrary_cursors_are_right_and_are_not_kept(open_hub: OpenHub) -> None:
+    hub = open_hub(Show, Demo)
+    peer = McpPeer(hub, "2025-11-25", options=McpOptions(page_size=2))
+    entries = peer.server.catalogue.tools(NAMED_REVISIONS["2025-11-25"], LOCAL, ALL_TOOLS)
+    peer.session.tools = ALL_TOOLS
+    names = entries.keys
+    for _ in range(2):
+        for number, name in enumerate(names):
+            page = await peer.result("tools/list", {"cursor": cursor_after(name)})
+            assert [tool["name"] for tool in page["tools"]] == names[number + 1 : number + 3]
+        assert all(start % 2 == 0 for start in entries.pages)
+
+
+async def test_a_list_is_encoded_again_after_the_hub_changed(open_hub: OpenHub) -> None:
+    hub = open_hub(Papers)
+    peer = McpPeer(hub, "2025-11-25")
+    before = await tools_of(peer)
+    assert await tools_of(peer) == before
+    hub.register(Demo)
+    assert {*await tools_of(peer)} > {*before}
+    hub.unregister("demo")
+    assert await tools_of(peer) == before
 
 
 def fill(hub: Plexus, count: int) -> None:
