@@ -101,6 +101,7 @@ class Health(Activation):
     def __init__(self, started: float | None = None) -> None:
         """Set the start time of the server on the monotonic clock; defaults to now."""
         self._started = time.monotonic() if started is None else started
+        self._checking: asyncio.Task[list[Probe]] | None = None
 
     @method(title="Check server health", read_only=True, open_world=False, control=True)
     async def check(self, *, ctx: Context) -> Report:
@@ -145,8 +146,24 @@ class Health(Activation):
         samples = ctx.plexus.load_history.since(since_s)
         return LoadReport([each._asdict() for each in samples])
 
+    async def close(self) -> None:
+        """Stop a check in progress."""
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.wait([self._checking])
+
+    async def _probes(self, nodes: Sequence[Node]) -> list[Probe]:
+        """Return the health of each activation. Calls at the same time share one check.
+
+        Some checks read a disk or a database; many load balancers must not multiply that.
+        """
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(_check_all(nodes))
+        # A caller that is cancelled does not end the check of the others.
+        return list(await asyncio.shield(self._checking))
+
     async def _report(self, ctx: Context) -> Report:
-        probes = await _probes(list(ctx.plexus.nodes()))
+        probes = await self._probes(list(ctx.plexus.nodes()))
         probes += [
             Probe(namespace, ctx.plexus.version, reason == OFF, f"switched off: {reason}")
             for namespace, reason in ctx.plexus.switched_off.items()
@@ -170,7 +187,7 @@ def _threads(hub: Plexus) -> dict[str, int]:
     return {"worker_threads": counts.busy, "abandoned_threads": counts.abandoned}
 
 
-async def _probes(nodes: Sequence[Node]) -> list[Probe]:
+async def _check_all(nodes: Sequence[Node]) -> list[Probe]:
     """Return the health of each activation, checked concurrently.
 
     Activations without a health check need no task: load balancers call this frequently.

@@ -6,6 +6,7 @@ All formats are rendered from it. A figure that was not measured is absent.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -22,10 +23,14 @@ EXAMPLES: Final = 20
 NOTHING: Final = "nothing analysed"
 
 
+#: A version needs up to 0.3 ms, and health checks read all of them. Errors are not kept.
+_version = functools.cache(version)
+
+
 def analyser_version(package: str) -> str:
     """Return the version of an installed analyser; empty if it is not installed."""
     try:
-        return version(package)
+        return _version(package)
     except PackageNotFoundError:
         return ""
 

@@ -27,7 +27,7 @@ class Ide(DocumentMethods, DiffMethods, EditorMethods):
 
     async def check_health(self) -> str:
         """Report the workspace, the connections and the diffs that wait. Raises Failed."""
-        await asyncio.to_thread(self.workspace.list_folder, "")
+        await asyncio.to_thread(self.workspace.check)
         status = self.status()
         connected = f"{len(status.connections)} connected" if status.on else "off"
         waiting = len(self.state.diffs)

@@ -269,6 +269,10 @@ class Workspace:
 
     # --- lists --------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Check that the folder of the workspace can be read. Raises NotFound and Failed."""
+        next(self._scan(""), None)
+
     def list_folder(self, path: str, *, ignored: bool = False) -> FolderList:
         """List a folder: folders first, at most MAX_ENTRIES. Raises NotFound and InvalidParams."""
         parts = tuple(path.split("/")) if path else ()

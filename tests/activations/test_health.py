@@ -76,6 +76,47 @@ async def test_a_failing_activation_makes_the_server_degraded(
     assert (probe["ok"], probe["detail"]) == (False, detail)
 
 
+class Slow(Activation):
+    """An activation whose health check waits for the test."""
+
+    namespace = "slow"
+    version = "1.0.0"
+
+    def __init__(self) -> None:
+        self.checks = 0
+        self.may_end = asyncio.Event()
+
+    @method
+    async def nothing(self) -> str:
+        """Return nothing of interest."""
+        return ""
+
+    async def check_health(self) -> str:
+        self.checks += 1
+        await self.may_end.wait()
+        return f"check {self.checks}"
+
+
+async def test_concurrent_calls_share_one_check_even_if_the_first_is_cancelled(
+    open_hub: OpenHub,
+) -> None:
+    slow = Slow()
+    hub = open_hub(Health(), slow)
+    first, *others = (hub.call("health.check").run for _ in range(5))
+    await until(lambda: slow.checks == 1)
+    first.cancel("enough")
+    assert await settled(first) == Cancelled("enough")
+    slow.may_end.set()
+    ends = [await settled(run) for run in others]
+    later = await end_of(hub, "health.check")
+    details = []
+    for end in (*ends, later):
+        assert isinstance(end, Result)
+        probes = wire.decode_plain(end)["result"]["activations"]
+        details += [each["detail"] for each in probes if each["namespace"] == "slow"]
+    assert details == ["check 1"] * 4 + ["check 2"]
+
+
 async def test_runs_are_counted(open_hub: OpenHub) -> None:
     hub = open_hub(Health(), Patient())
     run = hub.call("patient.wait").run
