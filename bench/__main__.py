@@ -1,7 +1,7 @@
 """`python -m bench`: measure the program and its limit in one run.
 
 The limit L is a hand-written program that puts the same kind of bytes on the same wire with only
-asyncio and orjson (`limit_stdio.py`, `limit_asgi.py`). Over MCP, the same tools on other frameworks
+asyncio and orjson (`limit_stdio.py`, `limit_http.py`). Over MCP, the same tools on other frameworks
 (`peers/`) are measured too, if they are installed. Targets are shown but not asserted: a benchmark
 is not a test. Linux only, because memory and processes are read from /proc.
 """
@@ -40,11 +40,12 @@ from bench.commits import (
     verdict,
 )
 from bench.mcp import contenders, http_calls, requests
+from bench.mcp import memory as mcp_memory
 from bench.mcp import streams as mcp_streams
 from bench.measure import FULL, QUICK, Effort, Figure
 from bench.report import describe_environment, load, render
 from bench.servers import (
-    LIMIT_ASGI,
+    LIMIT_HTTP,
     LIMIT_STDIO,
     LIMIT_WEBSOCKET,
     OURS_HTTP,
@@ -62,12 +63,14 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "stream_sse": native.over_sse,
     "stream_ws": native.over_ws,
     "first_event": native.first_events,
+    "live_delay": native.live_events,
     "calls_latency": native.latency,
     "calls_pipelined": native.pipelined,
     "front_start": front.start_latency,
     "front_call": front.call_latency,
     "memory_idle": memory.idle,
     "memory_stream": memory.stream,
+    "memory_websocket": memory.websockets,
     "cancel_tree": native.cancel_tree,
     "recorded_stdio": record_cost.over_stdio,
     "recorded_sse": record_cost.over_sse,
@@ -96,14 +99,20 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "style": tool_styles.calls,
     "tokens": tool_styles.tokens,
     "mcp_start": requests.cold_start,
+    "mcp_first_list": requests.first_lists,
     "mcp_list": requests.lists,
     "mcp_calls_latency": requests.latency,
     "mcp_calls_pipelined": requests.pipelined,
+    "mcp_buffered": requests.buffered,
+    "mcp_first_event": mcp_streams.first_events,
+    "mcp_live_delay": mcp_streams.live_events,
     "mcp_stream_stdio": mcp_streams.over_stdio,
     "mcp_stream_sse": mcp_streams.over_sse,
     "mcp_http_json": http_calls.json_responses,
     "mcp_http_sse": http_calls.sse_responses,
-    "mcp_memory_streams": mcp_streams.memory,
+    "mcp_memory_streams": mcp_memory.streams,
+    "mcp_memory_idle": mcp_memory.idle,
+    "health_check": http_calls.health_checks,
     "mount_call": gateway.calls,
     "mount_progress": gateway.progress,
     "mount_list": gateway.lists,
@@ -113,7 +122,7 @@ MEASURED = {
     "stdio": format_command(OURS_STDIO),
     "http": format_command(OURS_HTTP),
     "limit_stdio": format_command(LIMIT_STDIO),
-    "limit_http": format_command(LIMIT_ASGI),
+    "limit_http": format_command(LIMIT_HTTP),
     "limit_websocket": format_command(LIMIT_WEBSOCKET),
     "mcp_stdio": format_command(contenders.ours_stdio()),
     "mcp_http": format_command(contenders.ours_http()),

@@ -25,7 +25,7 @@ class Bench(Activation):
     namespace = "bench"
     version = "1.0.0"
 
-    @method
+    @method(max_result_chars=1_000_000)  # ten thousand events fit into a buffered result
     async def count(self, to: int) -> AsyncIterator[Content]:
         """Count from 1 up to TO.
 
@@ -55,6 +55,17 @@ class Bench(Activation):
         for i in range(times):
             # Not a multiple of any interval of the run store.
             await sleep(0.02 + i % 11 / 1000)
+            yield Content(text=f"{time.monotonic_ns()} ")
+
+    @method(deadline_s=None)
+    async def ticks(self, times: int) -> AsyncIterator[Content]:
+        """Report the time in nanoseconds, every millisecond.
+
+        Args:
+            times: How often.
+        """
+        for _ in range(times):
+            await sleep(0.001)
             yield Content(text=f"{time.monotonic_ns()} ")
 
     @method

@@ -6,6 +6,7 @@ They do not parse: a stream has ended when the bytes of its terminal have arrive
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ __all__ = (
     "count_request",
     "count_request_line",
     "first_event",
+    "live_delays_us",
+    "masked",
     "open_ws",
     "read_some",
     "read_until",
@@ -43,6 +46,8 @@ CALL_READ = 64 * 1024
 TERMINAL = b'"result":{"type":"complete"}}}'
 #: The first event of a stream.
 FIRST = b'"seq":1,'
+#: The time of its creation in an event, in nanoseconds.
+_TIME = re.compile(rb'"(?:text|message)":"(\d+) "')
 #: End of a stream of server-sent events: its last event, its chunk, and the empty chunk.
 SSE_END = TERMINAL + b"\n\n\r\n0\r\n\r\n"
 
@@ -153,7 +158,7 @@ def sse_request(port: int, to: int) -> bytes:
 
 def ws_request(to: int) -> bytes:
     """Return the frame that calls `bench.count`."""
-    return _masked(count_request(to))
+    return masked(count_request(to))
 
 
 def stream_sse(port: int, to: int) -> tuple[float, int]:
@@ -181,7 +186,7 @@ def stream_ws(port: int, to: int) -> tuple[float, int]:
 
 def streams_ws(port: int, to: int, streams: int) -> tuple[float, int]:
     """Read a number of concurrent streams over one WebSocket. Returns as `stream_ws`."""
-    requests = b"".join(_masked(count_request(to, number + 1)) for number in range(streams))
+    requests = b"".join(masked(count_request(to, number + 1)) for number in range(streams))
     keep = len(TERMINAL) - 1
     with open_ws(port) as sock:
         size = ended = 0
@@ -224,6 +229,27 @@ def first_event(
     return taken
 
 
+def live_delays_us(read: Callable[[], bytes], times: int) -> list[float]:
+    """Read events that contain the time of their creation. Returns their delays.
+
+    Reads up to the end of the last event, and what has arrived with it.
+    """
+    delays: list[float] = []
+    rest = b""
+    while len(delays) < times:
+        data = read()
+        now = time.monotonic_ns()
+        if not data:
+            raise ServerExited("the server closed the connection")
+        rest += data
+        end = 0
+        for found in _TIME.finditer(rest):
+            delays.append((now - int(found[1])) / 1e3)
+            end = found.end()
+        rest = rest[end:]
+    return delays
+
+
 @contextmanager
 def open_ws(port: int) -> Iterator[socket.socket]:
     """Open a WebSocket."""
@@ -237,7 +263,7 @@ def open_ws(port: int) -> Iterator[socket.socket]:
         yield sock
 
 
-def _masked(text: bytes) -> bytes:
+def masked(text: bytes) -> bytes:
     """Return a client's text frame with a zero mask, which leaves the text unchanged."""
     assert len(text) < 126, "a longer text needs a different header"
     return bytes((0x81, 0x80 | len(text), 0, 0, 0, 0)) + text

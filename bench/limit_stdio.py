@@ -111,7 +111,10 @@ def call(request: Message) -> Iterable[bytes]:
     params = request["params"]
     if params["name"] == "bench.echo":
         return (call_result(request, params["arguments"]["text"]),)
-    return count_progress(request, params["arguments"]["to"], params["_meta"]["progressToken"])
+    to = params["arguments"]["to"]
+    if "_meta" not in params:
+        return (call_result(request, "".join([f"{number} " for number in range(1, to + 1)])),)
+    return count_progress(request, to, params["_meta"]["progressToken"])
 
 
 def call_result(request: Message, text: str) -> bytes:

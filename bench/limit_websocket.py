@@ -1,8 +1,8 @@
 """The limit on WebSocket: a careful hand-written server on asyncio, without a web framework.
 
-It responds to `bench.count` with the messages of the native view. It parses only what the
-benchmark's client sends: a header, and short text frames. Frames go out in parts of 64 KiB, and
-their production pauses while the socket accepts no more.
+It responds to the streams of the benchmark with the messages of the native view. It parses only
+what the benchmark's client sends: a header, and short text frames. Frames go out in parts of 64
+KiB, and their production pauses while the socket accepts no more.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ import asyncio
 import base64
 import hashlib
 import sys
+import time
 from collections import deque
 from collections.abc import Iterator
+from itertools import count
 from typing import cast
 
 import orjson
 import uvloop
 
-from bench.limit_asgi import answer, numbers
+from bench.limit_http import TICK_S
+from bench.limit_stdio import Message
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 PART_BYTES = 64 * 1024
@@ -28,6 +31,36 @@ ACCEPTED = (
     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Accept: %b\r\n\r\n"
 )
+
+#: Subscription numbers have 16 digits, like those of the program.
+numbers = count(1 << 52)
+
+
+def answer(request: Message, number: int) -> Iterator[bytes]:
+    """Yield the response messages; the reply is the first."""
+    method = request["method"]
+    dumps = orjson.dumps
+    yield dumps({"jsonrpc": "2.0", "id": request["id"], "result": number})
+    last = request["params"]["to"] + 1
+    for seq in range(1, last):
+        yield dumps(
+            {
+                "jsonrpc": "2.0",
+                "method": method,
+                "params": {
+                    "subscription": number,
+                    "seq": seq,
+                    "result": {"type": "content", "text": f"{seq} "},
+                },
+            }
+        )
+    yield item(method, number, last, {"type": "complete"})
+
+
+def item(method: str, number: int, seq: int, result: Message) -> bytes:
+    """Return the message with one item of a stream."""
+    params = {"subscription": number, "seq": seq, "result": result}
+    return orjson.dumps({"jsonrpc": "2.0", "method": method, "params": params})
 
 
 def frame(text: bytes) -> bytes:
@@ -81,11 +114,35 @@ class Connection(asyncio.Protocol):
             if mask != b"\0\0\0\0":
                 text = bytes(byte ^ mask[i % 4] for i, byte in enumerate(text))
             data = data[6 + size :]
-            if data[:1] != b"\x88":
-                stream = answer(orjson.loads(text), next(numbers))
-                self._streams.append((stream, FIRST_BYTES))
+            self._receive(orjson.loads(text))
         self._rest = data
         self._schedule()
+
+    def _receive(self, request: Message) -> None:
+        number = next(numbers)
+        if request["method"] == "bench.count":
+            self._streams.append((answer(request, number), FIRST_BYTES))
+            return
+        reply = orjson.dumps({"jsonrpc": "2.0", "id": request["id"], "result": number})
+        if request["method"] == "bench.hold":
+            held = item("bench.hold", number, 1, {"type": "content", "text": "held "})
+            self._transport.write(frame(reply) + frame(held))
+        else:
+            self._transport.write(frame(reply))
+            times = request["params"]["times"]
+            asyncio.get_running_loop().call_later(TICK_S, self._tick, number, 1, times)
+
+    def _tick(self, number: int, seq: int, times: int) -> None:
+        """Send the time, or the terminal after the last one."""
+        if self._transport.is_closing():
+            return
+        is_last = seq > times
+        result = {"type": "content", "text": f"{time.monotonic_ns()} "}
+        if is_last:
+            result = {"type": "complete"}
+        self._transport.write(frame(item("bench.ticks", number, seq, result)))
+        if not is_last:
+            asyncio.get_running_loop().call_later(TICK_S, self._tick, number, seq + 1, times)
 
     def _schedule(self) -> None:
         if self._streams and not self._is_scheduled and not self._is_paused:

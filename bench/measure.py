@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 __all__ = (
+    "ASGI",
     "FULL",
     "LIMIT",
     "OURS",
@@ -33,6 +34,8 @@ __all__ = (
 #: Names of the two sides of every comparison.
 OURS = "ours"
 LIMIT = "limit"
+#: Name of the contender without our code: bare ASGI on uvicorn.
+ASGI = "asgi"
 
 T = TypeVar("T")
 
@@ -59,6 +62,7 @@ class Effort:
     mcp_posts: int
     mcp_streams: int
     mcp_memory_rounds: int
+    ticks: int
     #: Share of the work that peers do, because they are one or two orders of magnitude slower. The
     #: time of one call or event is compared.
     peer_share: float
@@ -93,6 +97,7 @@ FULL = Effort(
     mcp_posts=3_000,
     mcp_streams=1_000,
     mcp_memory_rounds=3,
+    ticks=200,
     peer_share=0.1,
     arbor_rounds=11,
     arbor_commits=500,
@@ -125,6 +130,7 @@ QUICK = Effort(
     mcp_posts=640,
     mcp_streams=100,
     mcp_memory_rounds=1,
+    ticks=20,
     peer_share=0.2,
     arbor_rounds=3,
     arbor_commits=64,

@@ -1,28 +1,59 @@
-"""Measures of resident memory: of an idle process, and during a long stream."""
+"""Measures of resident memory: of an idle process, during a long stream, and per WebSocket."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from bench.clients import (
+    CALL_READ,
     TERMINAL,
     call_sequentially,
     count_lines,
     count_request,
     count_request_line,
+    masked,
+    open_ws,
     write_all,
 )
-from bench.measure import Effort, Figure, Target, compare, interleave, single
-from bench.servers import LIMIT_STDIO, OURS_STDIO, Server, ServerExited, resident_kb, start
+from bench.measure import (
+    LIMIT,
+    OURS,
+    Effort,
+    Figure,
+    Target,
+    compare,
+    compare_all,
+    interleave,
+    single,
+    take_turns,
+)
+from bench.servers import (
+    LIMIT_STDIO,
+    LIMIT_WEBSOCKET,
+    OURS_HTTP,
+    OURS_STDIO,
+    Server,
+    ServerExited,
+    resident_kb,
+    start,
+    start_http,
+)
 
-__all__ = ("idle", "stream")
+__all__ = ("idle", "stream", "websockets")
+
+#: WebSockets opened before measuring, so that one-time allocations do not count.
+WARMUP_SOCKETS = 20
+HOLD = b'{"jsonrpc":"2.0","id":1,"method":"bench.hold","params":{}}'
+HELD = b'"text":"held "'
 
 #: After this event a stream should need no more memory: the log of its run has its full length.
 WARMUP_EVENTS = 10_000
 #: A process has started when its memory has not changed for this time.
 STABLE_S = 0.5
 POLL_S = 0.01
+SETTLE_S = 0.2
 
 
 def idle(effort: Effort) -> list[Figure]:
@@ -71,6 +102,45 @@ def stream(effort: Effort) -> list[Figure]:
             stall_s,
         ),
     ]
+
+
+def websockets(effort: Effort) -> list[Figure]:
+    """Measure the memory of an open WebSocket with one subscription, in a new process each time."""
+    number = effort.mcp_streams
+    taken = take_turns(
+        {
+            OURS: lambda: _socket_kib(OURS_HTTP, number),
+            LIMIT: lambda: _socket_kib(LIMIT_WEBSOCKET, number),
+        },
+        effort.mcp_memory_rounds,
+        warm=False,
+    )
+    note = f"growth of the server per WebSocket with an open stream, of {number:,}"
+    targets = (Target("value", 20.0),)
+    return [compare_all("memory_websocket", "KiB", taken, targets, note)]
+
+
+def _socket_kib(command: Sequence[str], number: int) -> float:
+    with start_http(command) as (server, port), ExitStack() as stack:
+        for _ in range(WARMUP_SOCKETS):
+            _hold(stack, port)
+        before = resident_kb(server.pid)
+        for _ in range(number):
+            _hold(stack, port)
+        time.sleep(SETTLE_S)
+        return (resident_kb(server.pid) - before) / number
+
+
+def _hold(stack: ExitStack, port: int) -> None:
+    """Open a WebSocket with a stream, wait for its first event, and keep it open."""
+    sock = stack.enter_context(open_ws(port))
+    sock.sendall(masked(HOLD))
+    seen = b""
+    while HELD not in seen:
+        data = sock.recv(CALL_READ)
+        if not data or b'"error"' in data:
+            raise ServerExited(f"the server did not open a stream: {seen[:500]!r} {data[:500]!r}")
+        seen += data
 
 
 def _growth(name: str, target: Target, note: str, effort: Effort, stall_s: float) -> Figure:

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import IO
 
 __all__ = (
-    "LIMIT_ASGI",
+    "BARE_ASGI",
+    "LIMIT_HTTP",
     "LIMIT_STDIO",
     "LIMIT_WEBSOCKET",
     "OURS_HTTP",
@@ -47,8 +48,10 @@ OURS_HTTP = (sys.executable, "-m", "substrate", "--port", "0", "--auth", "off", 
 #: The server that processes with `--background` use.
 OURS_SERVER = (sys.executable, "-m", "substrate", "--port", "0", *_ACTIVATION)
 LIMIT_STDIO = (sys.executable, "bench/limit_stdio.py")
-LIMIT_ASGI = (sys.executable, "-m", "bench.limit_asgi")
+LIMIT_HTTP = (sys.executable, "-m", "bench.limit_http")
 LIMIT_WEBSOCKET = (sys.executable, "-m", "bench.limit_websocket")
+#: A web framework's part of the cost: what the program would need without its own code.
+BARE_ASGI = (sys.executable, "-m", "bench.peers.bare_asgi")
 
 #: Deadline of a server. Few measures take longer, even on a machine under load; they set their own.
 DEADLINE_S = 120.0
@@ -71,6 +74,7 @@ class Server:
         stderr: IO[bytes],
         variables: Mapping[str, str],
         deadline_s: float = DEADLINE_S,
+        folder: Path = ROOT,
     ) -> None:
         self._stderr = stderr
         self.is_on_stdio = "--stdio" in command
@@ -82,8 +86,9 @@ class Server:
         }
         self._process = subprocess.Popen(
             command,
-            cwd=ROOT,
-            env={**environment, **variables},
+            cwd=folder,
+            # Processes in other folders must run the code of this tree too.
+            env={**environment, "PYTHONPATH": str(ROOT), **variables},
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -125,11 +130,14 @@ class Server:
 
 @contextmanager
 def start(
-    command: Sequence[str], variables: Mapping[str, str] = NONE, deadline_s: float = DEADLINE_S
+    command: Sequence[str],
+    variables: Mapping[str, str] = NONE,
+    deadline_s: float = DEADLINE_S,
+    folder: Path = ROOT,
 ) -> Iterator[Server]:
     """Start a server with additional environment variables, and stop it on exit."""
     with tempfile.NamedTemporaryFile() as stderr:
-        server = Server(command, stderr, variables, deadline_s)
+        server = Server(command, stderr, variables, deadline_s, folder)
         try:
             yield server
         except (ServerExited, OSError) as error:

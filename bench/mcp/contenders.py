@@ -10,11 +10,20 @@ from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from typing import Literal, TypeAlias
 
-from bench.mcp import messages, stdio_client
-from bench.measure import LIMIT, OURS
-from bench.servers import LIMIT_ASGI, LIMIT_STDIO, Server, ServerExited, port_of, start
+from bench.mcp import messages, stdio_client, typescript
+from bench.measure import ASGI, LIMIT, OURS
+from bench.servers import (
+    BARE_ASGI,
+    LIMIT_HTTP,
+    LIMIT_STDIO,
+    Server,
+    ServerExited,
+    port_of,
+    start,
+)
 
 __all__ = (
+    "FAST",
     "PEERS",
     "STARLETTE",
     "Command",
@@ -33,13 +42,17 @@ Command: TypeAlias = tuple[str, ...]
 #: Response format over HTTP. Peers take it as an argument; the program follows the Accept header.
 ResponseFormat = Literal["json", "sse"]
 
-#: By name: the distribution, its first supported major version, and the module.
-PEERS = {
+#: Python peers by name: the distribution, its first supported major version, and the module.
+PYTHON = {
     "mcp": ("mcp", 2, "bench.peers.mcp_server"),
     "mcp low": ("mcp", 2, "bench.peers.mcp_lowlevel"),
     "fastmcp": ("fastmcp", 3, "bench.peers.fastmcp_server"),
 }
+#: Names of all peers.
+PEERS = (*PYTHON, *typescript.NAMES)
 STARLETTE = "starlette"
+#: Contenders that do all of the work of a round; the others do a share of it.
+FAST = frozenset({OURS, LIMIT, ASGI, STARLETTE})
 
 _SUBSTRATE = (sys.executable, "-m", "substrate")
 _RESULT = b'{"jsonrpc":"2.0","id":1,"result":'
@@ -57,14 +70,19 @@ def ours_http() -> Command:
     return (*_SUBSTRATE, *flags, "--activation", "bench.activation:Bench")
 
 
-def installed() -> dict[str, str]:
-    """Return the modules of the installed peers by name."""
-    return {name: peer[2] for name, peer in PEERS.items() if _major(peer[0]) >= peer[1]}
+def installed() -> dict[str, Command]:
+    """Return the commands of the installed peers by name, without arguments."""
+    python = {
+        name: (sys.executable, "-m", module)
+        for name, (distribution, major, module) in PYTHON.items()
+        if _major(distribution) >= major
+    }
+    return {**python, **typescript.commands()}
 
 
 def with_missing_peers(taken: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float] | None]:
     """Return the rounds, with None for each peer that is not installed."""
-    return {**taken, **{name: None for name in PEERS if name not in installed()}}
+    return {**taken, **dict.fromkeys(name for name in PEERS if name not in taken)}
 
 
 @contextmanager
@@ -78,10 +96,7 @@ def stdio_commands(
         yield {
             OURS: ours,
             LIMIT: (*LIMIT_STDIO, file),
-            **{
-                name: (sys.executable, "-m", module, "stdio", number)
-                for name, module in installed().items()
-            },
+            **{name: (*command, "stdio", number) for name, command in installed().items()},
         }
 
 
@@ -91,11 +106,9 @@ def http_commands(response_format: ResponseFormat) -> Iterator[dict[str, Command
     with _recorded_results(ours_stdio()) as (file, _):
         yield {
             OURS: ours_http(),
-            LIMIT: (*LIMIT_ASGI, file),
-            **{
-                name: (sys.executable, "-m", module, response_format, "0")
-                for name, module in installed().items()
-            },
+            LIMIT: (*LIMIT_HTTP, file),
+            ASGI: (*BARE_ASGI, file),
+            **{name: (*command, response_format, "0") for name, command in installed().items()},
         }
 
 

@@ -13,20 +13,38 @@ from functools import partial
 
 from bench.mcp import http_client, messages
 from bench.mcp.contenders import (
+    FAST,
     STARLETTE,
     ResponseFormat,
     http_commands,
+    ours_http,
     start_all_http,
     with_missing_peers,
 )
-from bench.measure import LIMIT, OURS, Effort, Figure, Target, compare_all, percentile, take_turns
-from bench.servers import ServerExited
+from bench.measure import (
+    ASGI,
+    LIMIT,
+    OURS,
+    Effort,
+    Figure,
+    Target,
+    compare_all,
+    percentile,
+    single,
+    take_turns,
+)
+from bench.servers import ServerExited, start_http
 
-__all__ = ("json_responses", "sse_responses")
+__all__ = ("health_checks", "json_responses", "sse_responses")
 
 CONNECTIONS = 64
 STATELESS = " stateless"
 ROUTE = (sys.executable, "-m", "bench.peers.starlette_route")
+#: Contenders that follow the Accept header.
+OWN = (OURS, LIMIT, ASGI)
+#: At least this rate, and at most this time for 99 of 100 calls.
+HEALTH_PER_S = 5_000
+HEALTH_P99_MS = 15.0
 
 #: Returns the request with this id.
 RequestFactory = Callable[[int], bytes]
@@ -40,6 +58,39 @@ def json_responses(effort: Effort) -> list[Figure]:
 def sse_responses(effort: Effort) -> list[Figure]:
     """Measure responses as a stream of one event."""
     return _measure("sse", effort)
+
+
+def health_checks(effort: Effort) -> list[Figure]:
+    """Measure calls of `health.check`, which all hosts make."""
+    calls = effort.mcp_posts
+    with start_http(ours_http()) as (_, port):
+        endpoint = http_client.handshake(port)
+        with http_client.connect(port) as sock:
+            answer = http_client.exchange(sock, endpoint.request(messages.call_health()))
+        if not answer.startswith(b"HTTP/1.1 200 ") or b'"isError":false' not in answer:
+            raise ServerExited(f"health.check answered {answer[:1000]!r}")
+        requests = [
+            endpoint.request(messages.call_health(each)) for each in range(1, CONNECTIONS + 1)
+        ]
+        rounds: list[tuple[float, float]] = []
+        for number in range(effort.mcp_rounds + 1):
+            taken: list[float] = []
+            seconds = http_client.call_parallel(port, requests, calls, taken)
+            if number:  # the first round warms up
+                rounds.append((seconds / calls * 1e6, percentile(taken, 99) * 1e3))
+    note = f"calls of health.check over HTTP, one on each of {CONNECTIONS} connections"
+    each_us, p99_ms = ([each[column] for each in rounds] for column in (0, 1))
+    rate = 1e6 / sorted(each_us)[len(each_us) // 2]
+    return [
+        single(
+            "health_check",
+            "us/call",
+            each_us,
+            Target("value", 1e6 / HEALTH_PER_S),
+            f"{note}: {rate:,.0f} a second",
+        ),
+        single("health_check p99", "ms", p99_ms, Target("value", HEALTH_P99_MS), f"p99 of {note}"),
+    ]
 
 
 def _measure(response_format: ResponseFormat, effort: Effort) -> list[Figure]:
@@ -60,7 +111,7 @@ def _measure(response_format: ResponseFormat, effort: Effort) -> list[Figure]:
         )
     measure = f"mcp_http_{response_format}"
     one, many = "sequential, p50", f"one on each of {CONNECTIONS} connections"
-    targets = (Target(STARLETTE, 1.0),)
+    targets = (Target("ratio", 4.0), Target(STARLETTE, 1.0))
     return [
         *_figures(f"{measure} latency", "us", sequential, (), f"calls of an echo, {one}"),
         *_figures(f"{measure} parallel", "us/call", parallel, targets, f"calls of an echo, {many}"),
@@ -78,7 +129,7 @@ def _parallel_us(port: int, make: RequestFactory, calls: int) -> float:
 
 def _share(name: str, calls: int, effort: Effort) -> int:
     """Return the number of calls per round. Peers make fewer."""
-    if name.removesuffix(STATELESS) in (OURS, LIMIT, STARLETTE):
+    if name.removesuffix(STATELESS) in FAST:
         return calls
     return max(int(calls * effort.peer_share), 2 * CONNECTIONS)
 
@@ -110,7 +161,7 @@ def _contenders(response_format: ResponseFormat) -> Iterator[dict[str, tuple[int
                     clients[name] = port, partial(_echo, plain)
                     continue
                 # Peers require that a client accepts both, and follow their command line.
-                endpoint = http_client.handshake(port, accept if name in (OURS, LIMIT) else both)
+                endpoint = http_client.handshake(port, accept if name in OWN else both)
                 clients[name] = port, partial(_echo, endpoint)
                 if name in (OURS, LIMIT):
                     clients[name + STATELESS] = port, plain.stateless_echo

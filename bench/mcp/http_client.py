@@ -18,6 +18,7 @@ from bench.mcp import messages
 from bench.servers import ServerExited
 
 __all__ = (
+    "LAST_CHUNK",
     "Endpoint",
     "call_parallel",
     "call_serially",
@@ -25,6 +26,7 @@ __all__ = (
     "exchange",
     "handshake",
     "open_stream",
+    "receive",
     "stream",
 )
 
@@ -70,7 +72,7 @@ def exchange(sock: socket.socket, request: bytes) -> bytes:
     sock.sendall(request)
     answer = b""
     while not _is_complete(answer):
-        answer += _receive(sock, STREAM_READ)
+        answer += receive(sock, STREAM_READ)
     return answer
 
 
@@ -103,8 +105,13 @@ def call_serially(port: int, request: bytes, calls: int) -> list[float]:
     return taken
 
 
-def call_parallel(port: int, requests: Sequence[bytes], calls: int) -> float:
-    """Make calls on one connection per request. Returns the total seconds."""
+def call_parallel(
+    port: int, requests: Sequence[bytes], calls: int, taken: list[float] | None = None
+) -> float:
+    """Make calls on one connection per request. Returns the total seconds.
+
+    The seconds of each call are added to `taken`.
+    """
     with ExitStack() as stack:
         poll = stack.enter_context(select.epoll())
         busy: dict[int, tuple[socket.socket, bytes]] = {}
@@ -114,6 +121,7 @@ def call_parallel(port: int, requests: Sequence[bytes], calls: int) -> float:
             busy[sock.fileno()] = sock, request
         answers = dict.fromkeys(busy, b"")
         started = time.perf_counter()
+        since = dict.fromkeys(busy, started)
         for sock, request in busy.values():
             sock.sendall(request)
         sent, ended = len(busy), 0
@@ -123,11 +131,15 @@ def call_parallel(port: int, requests: Sequence[bytes], calls: int) -> float:
                 raise ServerExited("timed out waiting for a response")
             for fd, _ in ready:
                 sock, request = busy[fd]
-                answers[fd] += _receive(sock, CALL_READ)
+                answers[fd] += receive(sock, CALL_READ)
                 if not _is_complete(answers[fd]):
                     continue
                 answers[fd] = b""
                 ended += 1
+                if taken is not None:
+                    now = time.perf_counter()
+                    taken.append(now - since[fd])
+                    since[fd] = now
                 if sent < calls:
                     sock.sendall(request)
                     sent += 1
@@ -141,18 +153,18 @@ def stream(port: int, request: bytes) -> tuple[float, bytes]:
         sock.sendall(request)
         head = b""
         while (end := head.find(b"\r\n\r\n")) < 0:
-            head += _receive(sock, STREAM_READ)
+            head += receive(sock, STREAM_READ)
         length = _LENGTH.search(head, 0, end + 2)
         parts = [head]
         if length is not None:
             left = end + 4 + int(length[1]) - len(head)
             while left > 0:
-                parts.append(_receive(sock, STREAM_READ))
+                parts.append(receive(sock, STREAM_READ))
                 left -= len(parts[-1])
         else:
             tail = head[-len(LAST_CHUNK) :]
             while tail != LAST_CHUNK:
-                parts.append(_receive(sock, STREAM_READ))
+                parts.append(receive(sock, STREAM_READ))
                 tail = (tail + parts[-1])[-len(LAST_CHUNK) :]
         return time.perf_counter() - started, b"".join(parts)
 
@@ -163,12 +175,13 @@ def open_stream(stack: ExitStack, port: int, request: bytes) -> None:
     sock.sendall(request)
     seen = b""
     while b"notifications/progress" not in seen:
-        seen += _receive(sock, CALL_READ)
+        seen += receive(sock, CALL_READ)
         if not seen.startswith(b"HTTP/1.1 200 "[: len(seen)]):
             raise ServerExited(f"the server did not open a stream: {seen[:500]!r}")
 
 
-def _receive(sock: socket.socket, size: int) -> bytes:
+def receive(sock: socket.socket, size: int) -> bytes:
+    """Receive some bytes. Raises ServerExited at the end of the connection."""
     data = sock.recv(size)
     if not data:
         raise ServerExited("the server closed the connection")

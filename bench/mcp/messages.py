@@ -7,9 +7,12 @@ __all__ = (
     "INITIALIZED",
     "REVISION",
     "STATELESS",
+    "call_collect",
     "call_count",
     "call_echo",
+    "call_health",
     "call_hold",
+    "call_ticks",
     "discover",
     "initialize",
     "list_tools",
@@ -66,6 +69,23 @@ def call_count(to: int, request: int = 1) -> bytes:
     """Return a call that produces this number of events, with a progress token."""
     params = b'"name":"bench.count","arguments":{"to":%d},"_meta":{"progressToken":7}' % to
     return request_bytes(request, b"tools/call", params)
+
+
+def call_collect(to: int, request: int = 1) -> bytes:
+    """Return a call that produces this number of events, which are buffered into one result."""
+    params = b'"name":"bench.count","arguments":{"to":%d}' % to
+    return request_bytes(request, b"tools/call", params)
+
+
+def call_ticks(times: int, request: int = 1) -> bytes:
+    """Return a call that reports the time every millisecond, with a progress token."""
+    params = b'"name":"bench.ticks","arguments":{"times":%d},"_meta":{"progressToken":7}' % times
+    return request_bytes(request, b"tools/call", params)
+
+
+def call_health(request: int = 1) -> bytes:
+    """Return a call of the built-in health check."""
+    return request_bytes(request, b"tools/call", b'"name":"health.check","arguments":{}')
 
 
 def call_hold(request: int = 1) -> bytes:

@@ -1,47 +1,70 @@
-"""Measures of MCP requests on stdio: cold start, tool lists and short calls."""
+"""Measures of MCP requests on stdio: cold start, tool lists, short calls and buffered events."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from bench.clients import call_pipelined, call_sequentially
 from bench.mcp import messages, stdio_client
-from bench.mcp.contenders import Command, start_all, stdio_commands, with_missing_peers
+from bench.mcp.contenders import FAST, Command, start_all, stdio_commands, with_missing_peers
 from bench.measure import LIMIT, OURS, Effort, Figure, Target, compare_all, percentile, take_turns
-from bench.servers import Server, ServerExited, start
+from bench.servers import NONE, ROOT, Server, ServerExited, scratch_folder, start
 
-__all__ = ("cold_start", "latency", "lists", "pipelined")
+__all__ = ("buffered", "cold_start", "first_lists", "latency", "lists", "pipelined")
 
 DISCOVER = " discover"
+VARIABLE = " variable"
+FILE = " file"
+#: A settings file, and a variable. Both set what is the default.
+SETTINGS_FILE = 'log_level = "warning"\n'
+SETTING = {"SUBSTRATE_LOG_LEVEL": "warning"}
 IN_FLIGHT = 64
 
 
 def cold_start(effort: Effort) -> list[Figure]:
     """Measure the time to the first response, in a new process each time.
 
-    The program and the limit are measured with `initialize` and with `server/discover`.
+    The program and the limit are measured with `initialize` and with `server/discover`; the program
+    also with one variable, and with a settings file in its folder.
     """
-    with stdio_commands() as commands:
-        sides = {
-            name: partial(_first_answer, command, messages.initialize())
-            for name, command in commands.items()
-        }
+    with stdio_commands() as commands, scratch_folder() as folder:
+        (folder / "substrate.toml").write_text(SETTINGS_FILE)
+        first = messages.initialize()
+        sides = {name: partial(_first_answer, command, first) for name, command in commands.items()}
         for name in (OURS, LIMIT):
             sides[name + DISCOVER] = partial(_first_answer, commands[name], messages.discover())
+        ours = commands[OURS]
+        sides[OURS + VARIABLE] = partial(_first_answer, ours, first, SETTING)
+        sides[OURS + FILE] = partial(_first_answer, (*ours, "--trust"), first, NONE, folder)
         taken = take_turns(sides, effort.mcp_start_rounds)
     discovered = {name: taken.pop(name + DISCOVER) for name in (OURS, LIMIT)}
-    note, targets = "process start to the response to %s on stdio", (Target("ratio", 3.0),)
+    with_variable, with_file = (taken.pop(OURS + each) for each in (VARIABLE, FILE))
+    note, targets = "process start to the response to %s on stdio", (Target("ratio", 2.0),)
+    started = note % "`initialize`"
+    rows = (
+        ("", with_missing_peers(taken), started),
+        (DISCOVER, discovered, note % "`server/discover`"),
+        (VARIABLE, {**taken, OURS: with_variable}, f"{started}, with one variable of settings"),
+        (FILE, {**taken, OURS: with_file}, f"{started}, with a trusted settings file"),
+    )
     return [
-        compare_all("mcp_start", "ms", with_missing_peers(taken), targets, note % "`initialize`"),
-        compare_all("mcp_start discover", "ms", discovered, targets, note % "`server/discover`"),
+        compare_all(f"mcp_start{name}", "ms", sides, targets, text) for name, sides, text in rows
     ]
 
 
-def _first_answer(command: Command, message: bytes) -> float:
+def _first_answer(
+    command: Command,
+    message: bytes,
+    variables: Mapping[str, str] = NONE,
+    folder: Path = ROOT,
+) -> float:
     started = time.perf_counter()
-    with start(command) as server:
+    with start(command, variables, folder=folder) as server:
         stdio_client.exchange(server, message)
         return (time.perf_counter() - started) * 1e3
 
@@ -49,11 +72,31 @@ def _first_answer(command: Command, message: bytes) -> float:
 # --- lists ----------------------------------------------------------------------------------------
 
 
+def first_lists(effort: Effort) -> list[Figure]:
+    """Measure the time to a list of a thousand tools, in a new process each time."""
+    with stdio_commands("Thousand", listing=True) as commands:
+        taken = take_turns(
+            {name: partial(_first_list_ms, command) for name, command in commands.items()},
+            effort.mcp_start_rounds,
+        )
+    note = "process start, `initialize` and the first `tools/list` of a thousand tools of a plugin"
+    targets = (Target("ratio", 3.0),)
+    return [compare_all("mcp_first_list", "ms", with_missing_peers(taken), targets, note)]
+
+
+def _first_list_ms(command: Command) -> float:
+    started = time.perf_counter()
+    with start(command) as server:
+        stdio_client.handshake(server)
+        stdio_client.list_all(server)
+        return (time.perf_counter() - started) * 1e3
+
+
 def lists(effort: Effort) -> list[Figure]:
     """Measure lists with twenty and with a thousand tools, in addition to the built-in ones."""
     return [
         _list_figure("mcp_list 20", "Few", (), effort),
-        _list_figure("mcp_list 1000", "Thousand", (Target("ratio", 3.0),), effort),
+        _list_figure("mcp_list 1000", "Thousand", (Target("ratio", 2.0),), effort),
     ]
 
 
@@ -121,12 +164,12 @@ def pipelined(effort: Effort) -> list[Figure]:
         _check(servers)
         taken = take_turns(
             {
-                name: partial(block, server, all_calls if name in (OURS, LIMIT) else some_calls)
+                name: partial(block, server, all_calls if name in FAST else some_calls)
                 for name, server in servers.items()
             },
             effort.mcp_rounds,
         )
-    targets = (Target("ratio", 5.0), Target("mcp", 1 / 30))
+    targets = (Target("ratio", 4.0), Target("mcp", 1 / 30))
     figure = compare_all("mcp_calls_pipelined", "us/call", with_missing_peers(taken), targets)
     assert figure.limit is not None
     rates = [figure.ours, figure.limit, *(peer.value for peer in figure.peers.values() if peer)]
@@ -144,3 +187,29 @@ def _check(servers: dict[str, Server]) -> None:
         answer = stdio_client.exchange(server, messages.call_echo())
         if messages.ECHOED not in answer or b'"error"' in answer:
             raise ServerExited(f"{name} answered {answer[:500]!r}")
+
+
+# --- buffered events ------------------------------------------------------------------------------
+
+
+def buffered(effort: Effort) -> list[Figure]:
+    """Measure a call whose events are buffered into one result."""
+    events = effort.mcp_events
+    text = "".join(f"{number} " for number in range(1, events + 1))
+
+    def collect(server: Server) -> float:
+        started = time.perf_counter()
+        answer = stdio_client.exchange(server, messages.call_collect(events))
+        taken = time.perf_counter() - started
+        if json.loads(answer)["result"]["content"] != [{"type": "text", "text": text}]:
+            raise ServerExited(f"not all events: {answer[:200]!r}")
+        return taken * 1e3
+
+    with stdio_commands() as commands, start_all(commands) as servers:
+        taken = take_turns(
+            {name: partial(collect, server) for name, server in servers.items()},
+            effort.mcp_rounds,
+        )
+    note = f"{events:,} events buffered into one result"
+    targets = (Target("ratio", 2.0),)
+    return [compare_all("mcp_buffered", "ms", with_missing_peers(taken), targets, note)]

@@ -1,33 +1,32 @@
-"""Measures of progress streams: time per event, and memory per stream."""
+"""Measures of progress streams: time per event, to the first event, and delay of a live event."""
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from functools import partial
 
-from bench.clients import write_all
+from bench.clients import STREAM_READ, live_delays_us, read_some, write_all
 from bench.mcp import http_client, messages, stdio_client
 from bench.mcp.contenders import (
-    Command,
+    FAST,
     http_commands,
     start_all,
     start_all_http,
     stdio_commands,
     with_missing_peers,
 )
-from bench.measure import LIMIT, OURS, Effort, Figure, Target, compare_all, take_turns
-from bench.servers import Server, ServerExited, resident_kb, start_http
+from bench.measure import Effort, Figure, Target, compare_all, percentile, take_turns
+from bench.servers import Server, ServerExited
 
-__all__ = ("memory", "over_sse", "over_stdio")
+__all__ = ("first_events", "live_events", "over_sse", "over_stdio")
 
-TARGETS = (Target("ratio", 3.0),)
 PROGRESS = b'"method":"notifications/progress"'
-
-#: Streams opened before measuring, so that one-time allocations do not count.
-WARMUP_STREAMS = 20
-SETTLE_S = 0.2
+#: Every result of a tool contains it, and no notification does.
+RESULT = b'"result":{'
+#: Streams of a round whose first event is timed.
+FIRST_STREAMS = 5
 
 #: Takes the number of events; returns the seconds and all received bytes.
 Stream = Callable[[int], tuple[float, bytes]]
@@ -37,7 +36,7 @@ def over_stdio(effort: Effort) -> list[Figure]:
     """Measure notifications as lines on a pipe."""
     with stdio_commands() as commands, start_all(commands) as servers:
         streams = {name: partial(_on_pipe, server) for name, server in servers.items()}
-        return [_compare("mcp_stream_stdio", streams, effort)]
+        return [_compare("mcp_stream_stdio", streams, 3.0, effort)]
 
 
 def over_sse(effort: Effort) -> list[Figure]:
@@ -46,7 +45,7 @@ def over_sse(effort: Effort) -> list[Figure]:
         streams = {
             name: partial(_on_socket, http_client.handshake(port)) for name, port in ports.items()
         }
-        return [_compare("mcp_stream_sse", streams, effort)]
+        return [_compare("mcp_stream_sse", streams, 1.5, effort)]
 
 
 def _on_pipe(server: Server, events: int) -> tuple[float, bytes]:
@@ -60,12 +59,12 @@ def _on_socket(endpoint: http_client.Endpoint, events: int) -> tuple[float, byte
     return http_client.stream(endpoint.port, endpoint.request(messages.call_count(events)))
 
 
-def _compare(name: str, streams: Mapping[str, Stream], effort: Effort) -> Figure:
+def _compare(name: str, streams: Mapping[str, Stream], target: float, effort: Effort) -> Figure:
     sizes: dict[str, float] = {}
 
     def event_us(who: str) -> float:
         events = effort.mcp_events
-        if who not in (OURS, LIMIT):
+        if who not in FAST:
             events = int(events * effort.peer_share)
         seconds, data = streams[who](events)
         if data.count(PROGRESS) != events:
@@ -79,37 +78,101 @@ def _compare(name: str, streams: Mapping[str, Stream], effort: Effort) -> Figure
         f"{effort.mcp_events:,} events, each a notification, request to the last byte of the "
         f"response; bytes per event of ours, the limit and peers: {shown}"
     )
-    return compare_all(name, "us/event", with_missing_peers(taken), TARGETS, note)
+    return compare_all(
+        name, "us/event", with_missing_peers(taken), (Target("ratio", target),), note
+    )
 
 
-# --- memory ---------------------------------------------------------------------------------------
+# --- the first event ------------------------------------------------------------------------------
 
 
-def memory(effort: Effort) -> list[Figure]:
-    """Measure the memory of an open stream, in a new process each time."""
-    number = effort.mcp_streams
-    fewer = int(number * effort.peer_share)
-    with http_commands("sse") as commands:
-        taken = take_turns(
-            {
-                name: partial(_stream_kib, command, number if name in (OURS, LIMIT) else fewer)
-                for name, command in commands.items()
-            },
-            effort.mcp_memory_rounds,
-            warm=False,
+def first_events(effort: Effort) -> list[Figure]:
+    """Measure the time from a call to its first notification, of a stream that never waits."""
+    with stdio_commands() as commands, start_all(commands) as servers:
+        on_pipes = _first_figure(
+            "mcp_first_event stdio",
+            {name: partial(_first_on_pipe, server) for name, server in servers.items()},
+            effort,
         )
-    note = f"growth of the server per open call, with {number:,} open calls ({fewer:,} for peers)"
-    targets = (Target("value", 24.0),)
-    return [compare_all("mcp_memory_streams", "KiB", with_missing_peers(taken), targets, note)]
+    with http_commands("sse") as commands, start_all_http(commands) as ports:
+        endpoints = {name: http_client.handshake(port) for name, port in ports.items()}
+        on_sockets = _first_figure(
+            "mcp_first_event sse",
+            {name: partial(_first_on_socket, endpoint) for name, endpoint in endpoints.items()},
+            effort,
+        )
+    return [on_pipes, on_sockets]
 
 
-def _stream_kib(command: Command, number: int) -> float:
-    with start_http(command) as (server, port), ExitStack() as stack:
-        endpoint = http_client.handshake(port)
-        for request in range(1, WARMUP_STREAMS + 1):
-            http_client.open_stream(stack, port, endpoint.request(messages.call_hold(request)))
-        before = resident_kb(server.pid)
-        for request in range(WARMUP_STREAMS + 1, WARMUP_STREAMS + number + 1):
-            http_client.open_stream(stack, port, endpoint.request(messages.call_hold(request)))
-        time.sleep(SETTLE_S)
-        return (resident_kb(server.pid) - before) / number
+def _first_figure(name: str, sides: Mapping[str, Callable[[int], float]], effort: Effort) -> Figure:
+    events = effort.mcp_events
+
+    def round_us(who: str) -> float:
+        number = events if who in FAST else int(events * effort.peer_share)
+        return statistics.median(sides[who](number) for _ in range(FIRST_STREAMS)) * 1e6
+
+    taken = take_turns({who: partial(round_us, who) for who in sides}, effort.mcp_rounds)
+    note = f"call to the first of {events:,} notifications that are ready"
+    targets = (Target("ratio", 2.5),)
+    return compare_all(name, "us", with_missing_peers(taken), targets, note)
+
+
+def _first_on_pipe(server: Server, events: int) -> float:
+    write = partial(write_all, server.input_fd)
+    read = partial(read_some, server.output_fd, STREAM_READ)
+    return _first(write, read, messages.call_count(events) + b"\n", lambda tail: tail[-1:] == b"\n")
+
+
+def _first_on_socket(endpoint: http_client.Endpoint, events: int) -> float:
+    request = endpoint.request(messages.call_count(events))
+    with http_client.connect(endpoint.port) as sock:
+        return _first(
+            sock.sendall,
+            partial(http_client.receive, sock, STREAM_READ),
+            request,
+            # A short response is not chunked.
+            lambda tail: tail.endswith((http_client.LAST_CHUNK, b"}\n\n")),
+        )
+
+
+def _first(
+    write: Callable[[bytes], object],
+    read: Callable[[], bytes],
+    request: bytes,
+    is_end: Callable[[bytes], bool],
+) -> float:
+    """Return the seconds until the first notification, and read up to the end of the result."""
+    started = time.perf_counter()
+    write(request)
+    seen = read()
+    while PROGRESS not in seen:
+        seen += read()
+    taken = time.perf_counter() - started
+    has_result = RESULT in seen
+    while not (has_result and is_end(seen)):
+        data = seen[-len(RESULT) :] + read()
+        has_result = has_result or RESULT in data
+        seen = data
+    return taken
+
+
+# --- live events ----------------------------------------------------------------------------------
+
+
+def live_events(effort: Effort) -> list[Figure]:
+    """Measure how late the client has an event, of a stream with one event a millisecond."""
+    times = effort.ticks
+    with http_commands("sse") as commands, start_all_http(commands) as ports:
+        endpoints = {name: http_client.handshake(port) for name, port in ports.items()}
+
+        def round_us(who: str) -> float:
+            request = endpoints[who].request(messages.call_ticks(times))
+            with http_client.connect(ports[who]) as sock:
+                sock.sendall(request)
+                read = partial(http_client.receive, sock, STREAM_READ)
+                return percentile(live_delays_us(read, times), 50)
+
+        taken = take_turns({who: partial(round_us, who) for who in endpoints}, effort.mcp_rounds)
+    note = f"p50 of {times} events, one a millisecond, from the event to the client"
+    targets = (Target("ratio", 1.5),)
+    return [compare_all("mcp_live_delay", "us", with_missing_peers(taken), targets, note)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -24,6 +25,14 @@ async def count(to: int, ctx: Context) -> str:
     return "".join(parts)
 
 
+async def ticks(times: int, ctx: Context) -> str:
+    """Report the time in nanoseconds, every millisecond."""
+    for i in range(1, times + 1):
+        await anyio.sleep(0.001)
+        await ctx.report_progress(i, message=f"{time.monotonic_ns()} ")
+    return ""
+
+
 async def hold(ctx: Context) -> str:
     """Say one thing and then nothing until cancelled."""
     await ctx.report_progress(1, message="held ")
@@ -32,11 +41,12 @@ async def hold(ctx: Context) -> str:
 
 
 def build(tools: int) -> FastMCP:
-    """Return a server with these three tools, or with this number of other tools."""
+    """Return a server with these tools, or with this number of other tools."""
     server: FastMCP = FastMCP("bench")
     named: dict[str, Callable[..., Awaitable[str]]] = {
         "bench.echo": echo,
         "bench.count": count,
+        "bench.ticks": ticks,
         "bench.hold": hold,
     }
     if tools:

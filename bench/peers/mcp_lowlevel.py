@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 import anyio
@@ -25,6 +26,7 @@ def tool(name: str, description: str, **parameters: str) -> types.Tool:
 TOOLS = [
     tool("bench.echo", "Say TEXT again.", text="string"),
     tool("bench.count", "Count from 1 up to TO.", to="integer"),
+    tool("bench.ticks", "Report the time in nanoseconds, every millisecond.", times="integer"),
     tool("bench.hold", "Say one thing and then nothing until cancelled."),
 ]
 
@@ -42,6 +44,11 @@ async def call(
             parts.append(f"{i} ")
             await context.session.report_progress(i, message=parts[-1])
         text = "".join(parts)
+    elif params.name == "bench.ticks":
+        text = ""
+        for i in range(1, arguments["times"] + 1):
+            await anyio.sleep(0.001)
+            await context.session.report_progress(i, message=f"{time.monotonic_ns()} ")
     else:
         text = "held "
         await context.session.report_progress(1, message=text)
@@ -50,7 +57,7 @@ async def call(
 
 
 def build(number: int) -> Server[Any]:
-    """Return a server with the three tools, or with this number of other tools."""
+    """Return a server with the tools, or with this number of other tools."""
     tools = [
         tool(f"many.tool_{i}", "Say TEXT again.", text="string") for i in range(number)
     ] or TOOLS

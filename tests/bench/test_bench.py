@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bench import clients, measure, servers
+from bench import clients, measure, memory, native, servers
 from bench.report import render
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -78,7 +79,7 @@ def test_the_limit_on_sse_sends_the_same_bytes_as_the_program(
 ) -> None:
     ours, limit = (
         without_numbers(record(command, clients.stream_sse, monkeypatch)).replace(b"\r\n", b"")
-        for command in (servers.OURS_HTTP, servers.LIMIT_ASGI)
+        for command in (servers.OURS_HTTP, servers.LIMIT_HTTP)
     )
 
     assert limit == ours
@@ -95,6 +96,52 @@ def test_the_limit_on_websocket_sends_the_same_bytes_as_the_program(
 
     assert len(ours) == EVENTS + 2
     assert [without_numbers(text) for text in limit] == [without_numbers(text) for text in ours]
+
+
+@pytest.mark.parametrize("method", ["hold", "ticks"])
+def test_the_limit_on_websocket_sends_the_same_messages_for_streams_that_wait(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = {"jsonrpc": "2.0", "id": 1, "method": f"bench.{method}", "params": {}}
+    if method == "ticks":
+        request["params"] = {"times": EVENTS}
+    last = {"hold": b'"held "', "ticks": clients.TERMINAL}[method]
+
+    def client(port: int, _events: int) -> tuple[float, int]:
+        with clients.open_ws(port) as sock:
+            sock.sendall(clients.masked(json.dumps(request).encode()))
+            seen = b""
+            while last not in seen:
+                data = sock.recv(65536)
+                assert data, seen
+                seen += data
+        return 0.0, len(seen)
+
+    ours, limit = (
+        re.findall(rb"\{.*?\}(?=[^}\"]|$)", record(command, client, monkeypatch))
+        for command in (servers.OURS_HTTP, servers.LIMIT_WEBSOCKET)
+    )
+
+    assert len(ours) == {"hold": 2, "ticks": EVENTS + 2}[method]
+    times = rb'(?<="text":")\d+'
+    assert [re.sub(times, b"T", without_numbers(text)) for text in limit] == [
+        re.sub(times, b"T", without_numbers(text)) for text in ours
+    ]
+
+
+@pytest.mark.parametrize(
+    ("measured", "name"),
+    [(native.live_events, "live_delay ws"), (memory.websockets, "memory_websocket")],
+)
+def test_a_measure_of_websockets_compares_the_program_with_the_limit(
+    measured: Callable[[measure.Effort], list[measure.Figure]], name: str
+) -> None:
+    [figure] = measured(dataclasses.replace(measure.QUICK, ticks=3, mcp_streams=10))
+
+    assert figure.name == name
+    assert figure.ours.median > 0
+    assert figure.ratio is not None
+    assert figure.targets
 
 
 def test_a_quick_run_writes_its_figures_and_their_command(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,18 @@ from typing import Any
 import pytest
 
 from bench import measure, servers
-from bench.clients import write_all
-from bench.mcp import contenders, http_client, messages, stdio_client
-from bench.measure import LIMIT, OURS
+from bench.clients import live_delays_us, read_some, write_all
+from bench.mcp import (
+    contenders,
+    http_calls,
+    http_client,
+    memory,
+    messages,
+    requests,
+    stdio_client,
+    streams,
+)
+from bench.measure import ASGI, LIMIT, OURS
 from bench.report import render
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -34,6 +45,7 @@ def on_stdio(command: contenders.Command) -> list[bytes]:
             *stdio_client.list_all(server),
             stdio_client.exchange(server, messages.call_echo(2)),
             stdio_client.exchange(server, messages.call_echo(3, stateless=True)),
+            stdio_client.exchange(server, messages.call_collect(EVENTS, 4)),
         ]
         write_all(server.input_fd, messages.call_count(EVENTS) + b"\n")
         return [*answers, stdio_client.read_lines(server, EVENTS + 1)]
@@ -75,9 +87,10 @@ def test_the_mcp_limit_on_stdio_sends_the_same_bytes_as_the_program() -> None:
 
 def test_the_mcp_limit_over_http_sends_the_same_bytes_as_the_program() -> None:
     with contenders.http_commands("sse") as commands:
-        ours, limit = over_http(commands[OURS]), over_http(commands[LIMIT])
+        ours, limit, asgi = (over_http(commands[name]) for name in (OURS, LIMIT, ASGI))
 
     assert limit == ours
+    assert asgi == ours
 
 
 def test_the_program_lists_a_thousand_additional_tools() -> None:
@@ -92,10 +105,7 @@ def test_the_program_lists_a_thousand_additional_tools() -> None:
 
 
 def test_peers_that_are_installed_answer_the_same_calls() -> None:
-    commands = {
-        name: (sys.executable, "-m", module, "stdio", "0")
-        for name, module in contenders.installed().items()
-    }
+    commands = {name: (*command, "stdio", "0") for name, command in contenders.installed().items()}
 
     with contenders.start_all(commands) as started:
         for server in started.values():
@@ -108,12 +118,50 @@ def test_peers_that_are_installed_answer_the_same_calls() -> None:
             for answer, text in (echoed, messages.ECHOED.decode()), (counted, "1 2 3 "):
                 assert answer["result"]["content"] == [{"type": "text", "text": text}]
 
+            write_all(server.input_fd, messages.call_ticks(EVENTS) + b"\n")
+            ticks = partial(read_some, server.output_fd, 65536)
+            assert min(live_delays_us(ticks, EVENTS)) > 0
+
+
+SMALL = dataclasses.replace(measure.QUICK, mcp_rounds=1, mcp_events=100, ticks=3)
+
+
+@pytest.mark.parametrize(
+    ("measured", "names"),
+    [
+        (requests.first_lists, ["mcp_first_list"]),
+        (requests.buffered, ["mcp_buffered"]),
+        (streams.first_events, ["mcp_first_event stdio", "mcp_first_event sse"]),
+        (streams.live_events, ["mcp_live_delay"]),
+        (memory.idle, ["mcp_memory_idle"]),
+        (http_calls.health_checks, ["health_check", "health_check p99"]),
+    ],
+)
+def test_a_measure_compares_the_program_with_the_limit_if_no_peer_is_installed(
+    measured: Callable[[measure.Effort], list[measure.Figure]],
+    names: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(contenders, "installed", dict)
+
+    figures = measured(SMALL)
+
+    assert [figure.name for figure in figures] == names
+    for figure in figures:
+        assert figure.ours.median > 0
+        assert figure.targets
+        if measured is http_calls.health_checks:
+            continue
+        assert figure.ratio is not None
+        assert figure.peers.keys() - {ASGI} == set(contenders.PEERS)
+        assert not any(figure.peers[name] for name in contenders.PEERS)
+
 
 def test_a_prefix_selects_all_measures_that_start_with_it(tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
 
     done = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--only", "mcp_calls", "--json", str(file)],
+        [sys.executable, "-m", "bench", "--quick", "--only", "calls", "--json", str(file)],
         cwd=servers.ROOT,
         capture_output=True,
         text=True,
@@ -123,14 +171,9 @@ def test_a_prefix_selects_all_measures_that_start_with_it(tmp_path: Path) -> Non
 
     assert done.returncode == 0, done.stderr
     figures: list[dict[str, Any]] = json.loads(file.read_text())["figures"]
-    assert [figure["name"] for figure in figures] == [
-        "mcp_calls_latency p50",
-        "mcp_calls_latency p99",
-        "mcp_calls_pipelined",
-    ]
-    for figure in figures:
-        assert figure["ratio"]["median"] > 0
-        assert set(figure["peers"]) == set(contenders.PEERS)
+    names = [figure["name"] for figure in figures]
+    assert names == ["calls_latency p50", "calls_latency p99", "calls_pipelined"]
+    assert all(figure["ratio"]["median"] > 0 for figure in figures)
 
 
 def test_an_unknown_measure_is_rejected() -> None:

@@ -5,6 +5,8 @@ npm must be present; it installs everything once, into SUBSTRATE_NODE_DIR or, by
 
     python -m tests.conformance.node           installs everything, and prints the folders
     python -m tests.conformance.node packer    prints the command of the packer of MCP bundles
+    python -m tests.conformance.node servers   prints Node and the folder of the SDKs for servers,
+                                               nothing if they are not installed
 """
 
 from __future__ import annotations
@@ -26,12 +28,14 @@ __all__ = (
     "DENO",
     "LATEST",
     "PACKAGES",
+    "SERVERS",
     "STABLE",
     "NotInstalled",
     "claude_code",
     "compiler",
     "deno",
     "installed",
+    "is_installed",
     "node",
     "packer",
     "script",
@@ -41,6 +45,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 LATEST = "latest"
 STABLE = "stable"
+SERVERS = "servers"
 COMPILER = "compiler"
 CLAUDE_CODE = "claude-code"
 DENO = "deno"
@@ -55,6 +60,13 @@ PACKAGES = {
         "@anthropic-ai/mcpb": "2.1.2",
     },
     STABLE: {"@modelcontextprotocol/conformance": "0.1.16"},
+    # The official SDKs for servers, which the benchmark compares the program with.
+    SERVERS: {
+        "@modelcontextprotocol/sdk": "1.32.2",
+        "@modelcontextprotocol/server": "2.4.0",
+        "@modelcontextprotocol/node": "2.1.2",
+        "zod": "4.6.7",
+    },
     COMPILER: {
         "typescript": "7.0.2",
         "@types/node": "24.19.2",
@@ -81,11 +93,10 @@ class NotInstalled(Exception):
 
 def installed(folder: str) -> Path:
     """Install the packages of a folder if needed, and return its path. Raises NotInstalled."""
-    root = Path(os.environ.get("SUBSTRATE_NODE_DIR") or REPOSITORY / ".cache" / "node").resolve()
-    place = root / folder
-    mark = place / "installed.json"
+    place = _place(folder)
+    root, mark = place.parent, place / "installed.json"
     wanted = json.dumps(PACKAGES[folder], indent=2)
-    if _says(mark, wanted):
+    if is_installed(folder):
         return place
     npm = shutil.which("npm")
     if npm is None:
@@ -99,6 +110,16 @@ def installed(folder: str) -> Path:
             _install(npm, place, PACKAGES[folder])
             mark.write_text(wanted)
     return place
+
+
+def is_installed(folder: str) -> bool:
+    """Return whether the packages of a folder are installed in the versions of this file."""
+    return _says(_place(folder) / "installed.json", json.dumps(PACKAGES[folder], indent=2))
+
+
+def _place(folder: str) -> Path:
+    root = os.environ.get("SUBSTRATE_NODE_DIR") or REPOSITORY / ".cache" / "node"
+    return Path(root).resolve() / folder
 
 
 def node() -> Path:
@@ -183,6 +204,9 @@ if __name__ == "__main__":
     try:
         if sys.argv[1:] == ["packer"]:
             print(*packer())  # noqa: T201
+        elif sys.argv[1:] == ["servers"]:
+            if is_installed(LATEST) and is_installed(SERVERS):
+                print(node(), installed(SERVERS), sep="\n")  # noqa: T201
         else:
             print(*map(installed, PACKAGES), sep="\n")  # noqa: T201
     except NotInstalled as error:

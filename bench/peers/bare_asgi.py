@@ -1,21 +1,33 @@
-"""The limit on HTTP and WebSocket: bare ASGI on uvicorn with the program's configuration.
+"""A contender on HTTP and WebSocket: bare ASGI on uvicorn with the program's configuration.
 
 It responds to `bench.count` with the messages of the native view, and at `/mcp` to the benchmark's
 requests with the messages of the MCP view. It has no guard, validation, runs, sessions or
 cancellation. Many server-sent events go into one send; a WebSocket message needs one send each,
-because ASGI offers nothing else.
+because ASGI offers nothing else. It shows what the program would need without its own code.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from itertools import chain, count, islice
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import chain, islice
 
 import orjson
 
 from bench import limit_stdio
+from bench.limit_http import (
+    TICK_S,
+    called,
+    event_stream,
+    numbered,
+    progress,
+    streams,
+    unnumbered,
+)
 from bench.limit_stdio import Message
+from bench.limit_websocket import answer, numbers
 from bench.uvicorn_server import serve
 
 Receive = Callable[[], Awaitable[Message]]
@@ -31,49 +43,6 @@ STREAM_HEADERS = [
 ]
 JSON = (b"content-type", b"application/json")
 SESSION = (b"mcp-session-id", b"0123456789abcdef0123456789abcdef")
-#: Start of a stream: an event with only its id and the reconnection time.
-PRIMING = b"id: %d:0\nretry: 300\ndata: \n\n"
-
-#: Subscription numbers have 16 digits, like those of the program.
-numbers = count(1 << 52)
-#: Numbers of MCP streams.
-streams = count(1)
-
-
-def answer(request: Message, number: int) -> Iterator[bytes]:
-    """Yield the response messages; the reply is the first."""
-    method = request["method"]
-    dumps = orjson.dumps
-    yield dumps({"jsonrpc": "2.0", "id": request["id"], "result": number})
-    last = request["params"]["to"] + 1
-    for seq in range(1, last):
-        yield dumps(
-            {
-                "jsonrpc": "2.0",
-                "method": method,
-                "params": {
-                    "subscription": number,
-                    "seq": seq,
-                    "result": {"type": "content", "text": f"{seq} "},
-                },
-            }
-        )
-    yield dumps(
-        {
-            "jsonrpc": "2.0",
-            "method": method,
-            "params": {"subscription": number, "seq": last, "result": {"type": "complete"}},
-        }
-    )
-
-
-def event_stream(request: Message, number: int) -> Iterator[bytes]:
-    """Yield the response messages as server-sent events."""
-    messages = answer(request, number)
-    yield b"retry: 500\n\n"
-    yield b"data: %b\n\n" % next(messages)
-    for seq, message in enumerate(messages, 1):
-        yield b"id: %d:%d\ndata: %b\n\n" % (number, seq, message)
 
 
 async def app(scope: Message, receive: Receive, send: Send) -> None:
@@ -84,7 +53,7 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
         await post(scope, receive, send)
     else:
         request = orjson.loads(await body_of(receive))
-        await stream(event_stream(request, next(numbers)), send)
+        await stream(event_stream(request), send)
 
 
 async def body_of(receive: Receive) -> bytes:
@@ -114,8 +83,11 @@ async def post(scope: Message, receive: Receive, send: Send) -> None:
     if "id" not in request:
         await reply(send, 202, [], b"")
         return
-    if request["method"] == "tools/call" and request["params"]["name"] == "bench.hold":
+    if called(request) == "bench.hold":
         await hold(request, receive, send)
+        return
+    if called(request) == "bench.ticks":
+        await tick(request, send)
         return
     lines = limit_stdio.answer(request)
     meta = request["params"].get("_meta", ())
@@ -133,20 +105,6 @@ async def post(scope: Message, receive: Receive, send: Send) -> None:
         await stream(chain((first, more), frames), send)
 
 
-def unnumbered(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the events of a stream that cannot be resumed."""
-    for line in lines:
-        yield b"data: %b\n" % line
-
-
-def numbered(number: int, lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the events of a stream that could be resumed."""
-    yield PRIMING % number
-    template = b"id: %d:%%d\ndata: %%b\n" % number
-    for event, line in enumerate(lines, 1):
-        yield template % (event, line)
-
-
 async def reply(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
     """Send a complete response."""
     length = (b"content-length", b"%d" % len(body))
@@ -156,12 +114,23 @@ async def reply(send: Send, status: int, headers: list[tuple[bytes, bytes]], bod
 
 async def hold(request: Message, receive: Receive, send: Send) -> None:
     """Send one event, then wait for the client to disconnect."""
-    mark = orjson.dumps(request["params"]["_meta"]["progressToken"])
-    frames = numbered(next(streams), [limit_stdio.PROGRESS % (mark, 1, b'"held "')])
+    frames = numbered(next(streams), [progress(request, 1, "held ")])
     await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
     await send({"type": "http.response.body", "body": b"".join(frames), "more_body": True})
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def tick(request: Message, send: Send) -> None:
+    """Send the time every millisecond, then the result."""
+    await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+    for number in range(1, request["params"]["arguments"]["times"] + 1):
+        await asyncio.sleep(TICK_S)
+        frame = b"data: %b\n" % progress(request, number, f"{time.monotonic_ns()} ")
+        await send({"type": "http.response.body", "body": frame, "more_body": True})
+    await send(
+        {"type": "http.response.body", "body": b"data: %b\n" % limit_stdio.call_result(request, "")}
+    )
 
 
 async def serve_websocket(receive: Receive, send: Send) -> None:
