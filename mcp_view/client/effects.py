@@ -33,7 +33,7 @@ class Send:
 
 
 class Abort:
-    """Close the HTTP stream of a request: nobody waits for its response any more."""
+    """Close the HTTP stream of a request: its response is not awaited any more."""
 
     __slots__ = ("id",)
 

@@ -133,7 +133,7 @@ class StdioTransport:
         pipe = process.stdin
         while pipe is not None:
             while self._outbox:
-                # What waits is written at once: a burst of requests costs one write.
+                # What waits is written together: a burst of requests costs one write.
                 data = b"\n".join((*self._outbox, b""))
                 self._outbox.clear()
                 await pipe.write(data)
@@ -172,7 +172,7 @@ class StdioTransport:
             await asyncio.sleep(0)
 
     async def _watch_input(self, process: Process, session: UpstreamSession) -> None:
-        """Notice a closed input although nothing is written: calls would wait for ever."""
+        """Notice a closed input although nothing is written: calls would wait indefinitely."""
         pipe = process.stdin
         while pipe is not None:
             await asyncio.sleep(WATCH_S)

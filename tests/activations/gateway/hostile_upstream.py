@@ -126,7 +126,7 @@ def main() -> None:
                 send({"id": message["id"], "error": {"code": -32601, "message": "what?"}})
         elif method == "tools/call":
             call(message)
-        elif method == "tools/list" and BEHAVIOUR == "lists for ever":
+        elif method == "tools/list" and BEHAVIOUR == "lists without an end":
             cursor = "same" if MARK == "same" else f"{time.monotonic()}"
             send({"id": message["id"], "result": {"tools": [], "nextCursor": cursor}})
         elif method == "tools/list":

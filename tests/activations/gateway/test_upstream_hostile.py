@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from upstream_sessions import HOSTILE, WAIT_S, calling, hostile, program, text_of
 
-from activations.gateway.transports.session import UpstreamCall, UpstreamSession
+from activations.gateway.transports.session import UpstreamSession
 from activations.gateway.transports.transport import SessionLimits
+from activations.gateway.transports.upstream_call import UpstreamCall
 from mcp_view.client.call import ITEMS_MAX
 from mcp_view.client.errors import (
     BadMessage,
@@ -167,7 +168,7 @@ async def test_five_thousand_tools_are_listed() -> None:
 
 @pytest.mark.parametrize("kind", ["same", "new"])
 async def test_a_list_without_an_end_is_an_error(kind: str) -> None:
-    async with hostile("lists for ever", kind) as session, asyncio.timeout(WAIT_S):
+    async with hostile("lists without an end", kind) as session, asyncio.timeout(WAIT_S):
         with pytest.raises(BadMessage, match="repeats the cursor" if kind == "same" else "pages"):
             await session.list_all("tools")
 
