@@ -67,6 +67,7 @@ MANIFEST: Final = Path(__file__).with_name("manifest.json")
 ROOT: Final = MANIFEST.parents[1]
 #: Imported only if there are mounts.
 REGISTER_MOUNTS: Final = "activations.gateway.gateway:register_mounts"
+WATCH_FOR_MOUNTS: Final = "substrate.mount_watch:watch_for_mounts"
 ARBOR: Final = "activations.arbor:Arbor"
 CHAT: Final = "activations.chat:Chat"
 #: The methods that run any program.
@@ -109,23 +110,33 @@ def mount_servers(
     hub: Plexus, settings: Settings, project: Path, files: ProjectFiles = NO_FILES
 ) -> None:
     """Mount the MCP servers of the user and of the project. Imports nothing if there are none."""
-    user_file = user_mounts(settings)
+    find = partial(user_mounts, settings)
     content = files.settings if files.settings and b"mounts" in files.settings else None
-    if user_file is None and content is None:
-        return
-    resolve(REGISTER_MOUNTS)(hub, user_file, content, str(project / FILE), project)
+    register = partial(_register_mounts, hub, settings, project, content)
+    if find() is not None or content is not None:
+        register()
+    elif settings.mounts_file != "off":
+        hub.while_open("mounts", partial(resolve(WATCH_FOR_MOUNTS), hub, find, register))
+
+
+def _register_mounts(hub: Plexus, settings: Settings, project: Path, content: bytes | None) -> None:
+    file = _mounts_path(settings)
+    resolve(REGISTER_MOUNTS)(hub, file, content, str(project / FILE), project)
 
 
 def user_mounts(settings: Settings) -> Path | None:
     """Return the file with the mounts of the user; None if there is none."""
+    file = _mounts_path(settings)
+    return file if file is not None and os.access(file, os.R_OK) else None
+
+
+def _mounts_path(settings: Settings) -> Path | None:
     if settings.mounts_file == "off":
         return None
     if settings.mounts_file:
-        file = Path(settings.mounts_file).expanduser().absolute()
-    else:
-        folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-        file = Path(folder).expanduser().absolute() / "substrate" / "mounts.toml"
-    return file if os.access(file, os.R_OK) else None
+        return Path(settings.mounts_file).expanduser().absolute()
+    folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(folder).expanduser().absolute() / "substrate" / "mounts.toml"
 
 
 def notify_of_recording(settings: Settings) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -520,6 +521,12 @@ class Plexus:
             if root in self._nodes:
                 self.switch_off(root, reason)
         return failed
+
+    def while_open(
+        self, name: str, make: Callable[[], AbstractAsyncContextManager[object]]
+    ) -> None:
+        """Enter a context when the hub opens, and leave it when the hub closes."""
+        self._lifespans.add(name, make)
 
     async def drain(self, within_s: float) -> bool:
         """Refuse new calls from outside, and wait for the runs in progress.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
@@ -28,6 +28,12 @@ class Lifespans:
 
     def __init__(self) -> None:
         self._started: dict[int, Lifespan] = {}
+        #: Contexts of the program that are entered with the next start, by their names.
+        self._added: dict[str, Callable[[], AbstractAsyncContextManager[object]]] = {}
+
+    def add(self, name: str, make: Callable[[], AbstractAsyncContextManager[object]]) -> None:
+        """Enter a context with the next start, and leave it with the others."""
+        self._added[name] = make
 
     async def start(self, nodes: Iterable[Node]) -> list[tuple[str, str]]:
         """Start those that have not been started. Returns the failures with their reasons."""
@@ -49,6 +55,11 @@ class Lifespans:
                 failed.append((node.path, reason))
             else:
                 self._started[id(activation)] = lifespan
+        while self._added:
+            name, make = self._added.popitem()
+            lifespan = Lifespan(name, make())
+            await lifespan.start()
+            self._started[id(lifespan)] = lifespan
         return failed
 
     async def stop(self) -> None:

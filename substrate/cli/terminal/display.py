@@ -17,6 +17,7 @@ from typing import IO, Any, Protocol
 
 import click
 
+from plexus.events import ContentResult
 from plexus.rpc import wire
 from plexus.text import replace_controls
 from substrate.cli.terminal.progress_bar import ProgressBar
@@ -45,6 +46,8 @@ TERMINALS = ("complete", "error", "cancelled")
 EXIT_FIELDS = frozenset(("type", "exit_code", "duration_ms", "truncated", "signal"))
 #: Fields of the terminal of an evaluation, whose value is an event before it.
 EVALUATION_FIELDS = frozenset(("type", "session", "execution", "duration_ms"))
+#: Fields of the result of a tool of another server, whose content blocks have the text.
+BLOCKS_FIELDS = frozenset(("type", "content", "is_error"))
 #: Media types of a displayed value that are text for people.
 READABLE_TYPES = frozenset(("text/plain", "text/markdown", "application/json"))
 #: Maximum characters shown of a field of an unknown event; `--json` shows everything.
@@ -300,6 +303,13 @@ class Readable:
         elif event.keys() == EVALUATION_FIELDS:
             if self._on_terminal and self._bar is not None:
                 self.remark(format_duration(event["duration_ms"]), DIM)
+        elif BLOCKS_FIELDS.issubset(event):
+            result = ContentResult(event["content"], event.get("value"))
+            text = result.as_text() or pretty_json(result.value)
+            if event["is_error"]:
+                self.remark(text, "red")
+            else:
+                self._write_line(text)
         elif event.get("exit_code"):
             cause = f" ({event['signal']})" if event.get("signal") else ""
             self.remark(f"exit code {event['exit_code']}{cause}", "red")

@@ -213,7 +213,7 @@ def exit_code(terminal: Mapping[str, Any], *, passes: bool = False) -> int:
         code = terminal.get("exit_code")
         if passes and isinstance(code, int) and 0 <= code <= MAX_EXIT_CODE:
             return code
-        return FAILED if code else COMPLETE
+        return FAILED if code or terminal.get("is_error") is True else COMPLETE
     return USAGE if terminal.get("code") == InvalidParams.default_code else FAILED
 
 
