@@ -6,9 +6,6 @@ notices within a second.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,20 +14,18 @@ import click
 from activations.gateway.activation import describe_held
 from activations.gateway.catalogue import Catalogue
 from activations.gateway.catalogue_store import CatalogueStore
-from activations.gateway.gateway import Gateway
-from activations.gateway.mount_config import MountConfig, MountError, parse_mount
+from activations.gateway.mount_config import MountConfig
 from activations.gateway.mount_file import LoadedMounts, load_mounts
 from activations.gateway.names import method_names
 from activations.gateway.visible_text import show_invisible
 from plexus.errors import PlexusError
-from plexus.registry.selection import check_patterns
-from plexus.runtime.hub import Plexus
 from plexus.text import escape_controls
 from substrate.build_hub import user_mounts
+from substrate.cli.commands.mount_add import add_mount, json_option, project_option
 from substrate.cli.commands.mount_import import import_mounts
 from substrate.cli.main import files_of, settings_of
-from substrate.cli.mcp_hosts.imported_entries import looks_secret
 from substrate.cli.mount_document import MountDocument, mount_path
+from substrate.cli.mounted_server import check_server, diagnose_server, make_gateway, run
 from substrate.cli.terminal.display import coloured, stdin_is_terminal
 from substrate.cli.terminal.tables import format_age, new_console, new_table, print_json_line
 from substrate.settings import FILE
@@ -44,11 +39,6 @@ COLOURS: Final = {"+": "green", "-": "red"}
 #: Lines of standard error that `doctor` prints.
 STDERR_LINES: Final = 20
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print lines of JSON.")
-project_option = click.option(
-    "--project", is_flag=True, help=f"Use {FILE} of this folder, not your own file."
-)
-
 
 @click.group(short_help="Offer the tools of other MCP servers.")
 def mount() -> None:
@@ -58,149 +48,8 @@ def mount() -> None:
     """
 
 
+mount.add_command(add_mount)
 mount.add_command(import_mounts)
-
-
-@mount.command(short_help="Mount a server: a command or a URL.")
-@click.argument("name")
-@click.argument(
-    "target", nargs=-1, required=True, type=click.UNPROCESSED, metavar="URL | -- COMMAND..."
-)
-@click.option(
-    "--header",
-    "headers",
-    multiple=True,
-    metavar="'NAME: VALUE'",
-    help="HTTP header. Write secrets as ${VARIABLE}. Repeatable.",
-)
-@click.option(
-    "--env",
-    "variables",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Variable of the process. Write secrets as ${VARIABLE}. Repeatable.",
-)
-@click.option(
-    "--cwd", metavar="FOLDER", help="Working directory of the process.  [default: the caller's]"
-)
-@click.option(
-    "--transport",
-    type=click.Choice(["http", "sse", "websocket"]),
-    help="Transport of a URL.  [default: by the URL]",
-)
-@click.option(
-    "--session",
-    type=click.Choice(["connection", "principal", "shared", "call"]),
-    help="Who shares a session of the server.  [default: connection; principal for a URL]",
-)
-@click.option(
-    "--expose",
-    metavar="all|search|PATTERNS",
-    help="Tools that MCP clients list. All others are found by plexus.search.  [default: search]",
-)
-@click.option("--allow", metavar="PATTERNS", help="Offer only these tools.")
-@click.option("--deny", metavar="PATTERNS", help="Do not offer these tools.")
-@click.option("--scope", metavar="SCOPE", help="Scope that tokens need.  [default: NAME]")
-@click.option("--no-pin", is_flag=True, help="Offer changed tools without approval.")
-@click.option("--no-check", is_flag=True, help="Do not start the server to list its tools now.")
-@click.option("--force", is_flag=True, help="Replace a mount with the same name.")
-@project_option
-@json_option
-@click.pass_context
-def add(ctx: click.Context, /, name: str, target: tuple[str, ...], **options: Any) -> None:
-    """Mount a server under NAME, and list its tools.
-
-    \b
-        substrate mount add files -- npx -y @modelcontextprotocol/server-filesystem .
-        substrate mount add docs https://example.org/mcp --header 'Authorization: Bearer ${TOKEN}'
-    """
-    table = _table(target, options)
-    path = mount_path(settings_of(ctx), "project" if options["project"] else "user")
-    try:
-        config = parse_mount(name, table, str(path))
-    except MountError as error:
-        raise click.ClickException(str(error)) from error
-    document = MountDocument(path)
-    if name in document.tables and not options["force"]:
-        raise click.ClickException(f"{name} is mounted already. Use --force to replace it.")
-    document.put(name, table)
-    document.save()
-    if not options["as_json"]:
-        click.echo(f"Mounted {name} in {path}.")
-    state = {"name": name, "file": str(path)}
-    if not options["no_check"]:
-        state |= _check(config, as_json=options["as_json"])
-    if options["as_json"]:
-        print_json_line(state)
-    elif options["project"]:
-        click.echo("Review and trust the changed folder with `substrate trust`.")
-
-
-def _table(target: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the table that the options describe. Raises ClickException for a bare secret."""
-    is_url = len(target) == 1 and target[0].startswith(SCHEMES)
-    table: dict[str, Any] = {"url": target[0]} if is_url else {"command": target[0]}
-    if not is_url and target[1:]:
-        table["args"] = list(target[1:])
-    pairs = {"headers": (options["headers"], ":"), "env": (options["variables"], "=")}
-    for key, (texts, separator) in pairs.items():
-        for text in texts:
-            label, found, value = text.partition(separator)
-            if not found or not label.strip():
-                raise click.ClickException(f"Write {text!r} as NAME{separator}VALUE.")
-            _refuse_secret(label.strip(), value.strip())
-            table.setdefault(key, {})[label.strip()] = value.strip()
-    for key in ("cwd", "transport", "session", "scope"):
-        if options[key]:
-            table[key] = options[key]
-    for key in ("expose", "allow", "deny"):
-        if options[key]:
-            patterns = [each.strip() for each in options[key].lower().split(",") if each.strip()]
-            try:
-                check_patterns(patterns)
-            except ValueError as error:
-                raise click.ClickException(f"--{key}: {error}.") from error
-            table[key] = patterns[0] if patterns[0] in ("all", "search") else patterns
-    if options["no_pin"]:
-        table["pin"] = "off"
-    return table
-
-
-def _refuse_secret(name: str, value: str) -> None:
-    if looks_secret(name, value):
-        raise click.ClickException(
-            f"The value of {name} looks like a secret, which the file would contain. Set a "
-            "variable in the environment of Substrate and refer to it, as in ${TOKEN}."
-        )
-
-
-def _check(config: MountConfig, *, as_json: bool) -> dict[str, Any]:
-    """List a server, and print what it offers. A failure is reported; the mount stays."""
-    try:
-        state = _run(_refresh(config))
-    except PlexusError as error:
-        if not as_json:
-            click.echo(f"Note: {escape_controls(error.message)}", err=True)
-            click.echo(f"`substrate mount doctor {config.name}` shows more.", err=True)
-        return {"error": error.message}
-    if not as_json:
-        _print_offer(config, state)
-    return state
-
-
-def _print_offer(config: MountConfig, state: dict[str, Any]) -> None:
-    counts = f"{state['tools']} tools, {state['resources']} resources, {state['prompts']} prompts"
-    click.echo(f"{config.name} offers {counts}.")
-    for problem in state["problems"]:
-        click.echo(f"Note: {escape_controls(problem)}", err=True)
-    if state["tools"] and config.expose == ("search",):
-        click.echo(
-            "Models find them with plexus.search. To list them as tools: --expose all, or patterns."
-        )
-    if state["held"]:
-        click.echo(
-            f"{len(state['held'])} tools wait for approval: substrate mount approve {config.name}"
-        )
 
 
 @mount.command("list", short_help="List mounts.")
@@ -296,7 +145,7 @@ def refresh(ctx: click.Context, /, *, names: tuple[str, ...], as_json: bool) -> 
     """Start servers and list their tools again, by default those of all mounts."""
     failed = False
     for config in _chosen(ctx, names):
-        state = _check(config, as_json=as_json)
+        state = check_server(config, as_json=as_json)
         failed = failed or ("error" in state and state["error"] is not None)
         if as_json:
             print_json_line({"name": config.name} | state)
@@ -319,7 +168,7 @@ def doctor(ctx: click.Context, /, *, names: tuple[str, ...], as_json: bool) -> N
         else:
             click.echo(f"problem {name}: {escape_controls(reason)}")
     for config in _chosen(ctx, names):
-        report = _run(_diagnose(config))
+        report = run(diagnose_server(config))
         failed = failed or report["error"] is not None
         if as_json:
             print_json_line(report)
@@ -348,7 +197,7 @@ def approve(
     Invisible characters are shown as \\u{...}.
     """
     config = _find(ctx, name)
-    gateway = _gateway(config)
+    gateway = make_gateway(config)
     waiting = [
         each for each in describe_held(gateway.find(name)) if not tools or each["tool"] in tools
     ]
@@ -368,7 +217,7 @@ def approve(
         if not click.confirm(f"Approve {len(waiting)} tools of {name}?"):
             raise click.exceptions.Exit(1)
     try:
-        approved = _run(gateway.approve(name, tools or None))
+        approved = run(gateway.approve(name, tools or None))
     except PlexusError as error:
         raise click.ClickException(error.message) from error
     if not as_json:
@@ -402,37 +251,3 @@ def _chosen(ctx: click.Context, names: tuple[str, ...]) -> list[MountConfig]:
     if names:
         return [_find(ctx, name) for name in names]
     return [each for each in _load(ctx).mounts.values() if each.enabled]
-
-
-def _gateway(config: MountConfig) -> Gateway:
-    """Return a gateway with this mount only."""
-    gateway = Gateway(Plexus(), lambda: LoadedMounts({config.name: config}, {}))
-    gateway.register_all()
-    return gateway
-
-
-async def _refresh(config: MountConfig) -> dict[str, Any]:
-    gateway = _gateway(config)
-    try:
-        refreshed = await gateway.refresh(config.name)
-        return refreshed.describe_state()
-    finally:
-        await gateway.close()
-
-
-async def _diagnose(config: MountConfig) -> dict[str, Any]:
-    gateway = _gateway(config)
-    started = time.monotonic()
-    error = None
-    try:
-        await gateway.refresh(config.name)
-    except PlexusError as failure:
-        error = failure.message
-    finally:
-        state = gateway.find(config.name).describe_state()
-        await gateway.close()
-    return state | {"error": error, "took_s": round(time.monotonic() - started, 2)}
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)

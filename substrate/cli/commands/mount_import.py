@@ -152,12 +152,14 @@ def _replace(source: Source, found: list[Found], options: dict[str, Any]) -> Non
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise click.ClickException(f"{source.path} was not changed: {error}.") from error
     command = own_command(shared=source.scope == "project")
-    entry = source.row.entry(command, [])
+    own = servers.get(OWN_NAME)
+    entry = dict(own) if isinstance(own, dict) else source.row.entry(command, [])
     secrets = {name: value for each in found for name, value in each.secrets.items()}
     if secrets:
-        entry["env"] = secrets
+        former = entry.get("env")
+        entry["env"] = (former if isinstance(former, dict) else {}) | secrets
     kept = {name: each for name, each in servers.items() if name not in taken}
-    changed = _replaced_text(source, text, servers, kept | {OWN_NAME: kept.get(OWN_NAME, entry)})
+    changed = _replaced_text(source, text, servers, kept | {OWN_NAME: entry})
     for line in [] if options["as_json"] else file.diff(changed):
         # The values of variables are secrets.
         click.echo(
@@ -185,7 +187,8 @@ def _replaced_text(
         for name in servers:
             if name not in wanted:
                 changed = toml_text.remove(changed, (*source.section, name))
-        if OWN_NAME not in servers:
+        if servers.get(OWN_NAME) != wanted[OWN_NAME]:
+            changed = toml_text.remove(changed, (*source.section, OWN_NAME))
             changed = toml_text.put(changed, (*source.section, OWN_NAME), wanted[OWN_NAME])
     else:
         changed = syntax.put(text, source.section, wanted)

@@ -181,8 +181,27 @@ def _table(entry: dict[str, Any], found: Found) -> dict[str, Any]:
     headers = _headers(entry, found)
     if headers:
         table["headers"] = headers
+    client = _oauth_client(entry, found)
+    if client and "url" in table:
+        table["oauth"] = client
     _add_options(table, entry)
     return table
+
+
+def _oauth_client(entry: dict[str, Any], found: Found) -> dict[str, str]:
+    """Return how the host identifies itself at the sign-in, if it is registered there."""
+    given = entry.get("oauth")
+    if not isinstance(given, dict):
+        return {}
+    client = {
+        ours: _without_secret(found, ours, _references(given[key], found))
+        for key, ours in (("clientId", "client_id"), ("clientSecret", "client_secret"))
+        if isinstance(given.get(key), str)
+    }
+    scopes = given.get("scopes")
+    if isinstance(scopes, list) and scopes:
+        client["scope"] = " ".join(str(each) for each in scopes)
+    return client
 
 
 def _headers(entry: dict[str, Any], found: Found) -> dict[str, str]:

@@ -96,7 +96,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
 def remove(text: str, path: Sequence[str]) -> str:
     """Return the text without the table at this path, and without the tables inside it.
 
-    The text is unchanged if there is no such table with its own header.
+    The text is unchanged if there is no such table with a separate header.
     """
     wanted = tuple(path)
     pieces: list[str] = []
