@@ -126,6 +126,11 @@ BROAD_EXCEPTS = {
     "activations.evaluate.worker.forms": (1, "a value may raise anything when it is shown"),
     "activations.evaluate.worker.program": (2, "executes any code, and reports what it raises"),
     "activations.evaluate.worker.text": (1, "an exception may raise anything when it is shown"),
+    "activations.gateway.connector": (1, "the program is ended first, then it is raised again"),
+    "activations.gateway.session_pool": (
+        2,
+        "the call or the session is released first, then the exception is re-raised",
+    ),
     "activations.gateway.transports.streamable_http": (
         1,
         "an exception of a library fails the request, which would otherwise wait for its timeout",

@@ -13,9 +13,9 @@ from typing import Any
 from activations.gateway.gateway import Gateway
 from activations.gateway.mount import Mount
 from activations.gateway.visible_text import has_invisible, show_invisible
-from plexus import Activation, method
+from plexus import Activation, Context, method
 
-__all__ = ("Mounts",)
+__all__ = ("Mounts", "describe_held")
 
 
 class Mounts(Activation):
@@ -77,14 +77,16 @@ class Mounts(Activation):
         """
         return await self._gateway.approve(mount, tools)
 
-    @method(title="List a server again", destructive=False, deadline_s=60, scope="mounts")
-    async def refresh(self, mount: str) -> dict[str, Any]:
+    @method(title="List a server again", destructive=False, deadline_s=600, scope="mounts")
+    async def refresh(self, ctx: Context, mount: str) -> dict[str, Any]:
         """Restart the sessions of a mount, list its server again, and return its state.
+
+        Asks you to sign in if the server requires it.
 
         Args:
             mount: Name of the mount.
         """
-        refreshed = await self._gateway.refresh(mount)
+        refreshed = await self._gateway.refresh(mount, ctx)
         await asyncio.sleep(0)
         return refreshed.describe_state()
 

@@ -17,7 +17,7 @@ FIRST_S: Final = 0.5
 LONGEST_S: Final = 60.0
 #: How long a call waits for the next attempt. Past that the circuit is open.
 PATIENCE_S: Final = 1.5
-#: A session that lasted this long was a success: its loss starts the backoff anew.
+#: A session that lasted this long was a success: its loss restarts the backoff.
 STABLE_S: Final = 30.0
 
 
@@ -46,7 +46,7 @@ class Breaker:
         self._retry_at = self._monotonic() + wait
 
     def on_success(self) -> None:
-        """Allow attempts at once; failures are counted until a session has proved stable."""
+        """Allow attempts immediately; failures are counted until a session has proved stable."""
         self._retry_at = 0.0
 
     def reset(self) -> None:

@@ -6,22 +6,19 @@ Imported at the first call of a mount.
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import time
 from collections.abc import AsyncIterator
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from activations.gateway.catalogue import Catalogue, read_entries, read_tools
-from activations.gateway.mount_config import MountConfig, expand, unset_variables
+from activations.gateway.connector import Connector
 from activations.gateway.names import rewrite_blocks, rewrite_meta
 from activations.gateway.questions import answer_question, find_roots
+from activations.gateway.server_lists import ServerLists
 from activations.gateway.session_pool import Entry, SessionPool
+from activations.gateway.sign_in import ask_to_sign_in
+from activations.gateway.transports.oauth import SignIn
 from activations.gateway.transports.session import UpstreamSession
 from activations.gateway.visible_text import show_invisible
-from activations.processes.supervisor_client import Command
 from mcp_view.client.errors import Refused, UpstreamError
 from mcp_view.client.items import (
     ListChanged,
@@ -31,47 +28,28 @@ from mcp_view.client.items import (
     Question,
     QuestionClosed,
     Reinitialized,
+    TaskStatus,
 )
-from mcp_view.client.options import ClientOptions
-from plexus.caller_environment import CallerEnvironment
 from plexus.context import Context
 from plexus.errors import Failed, NotFound, PlexusError
 from plexus.events import ContentResult, Event, Log
 from plexus.events import Progress as ProgressEvent
-from plexus.registry.lazy import resolve
 from plexus.rpc import wire
 
 if TYPE_CHECKING:  # it creates this
     from activations.gateway.mount import Mount
-    from activations.gateway.transports.transport import Transport
 
 __all__ = ("MountCalls",)
 
-#: What this server answers for another one; what the caller cannot answer is refused then.
-CAPABILITIES: Final = frozenset({"form", "url", "sampling", "roots"})
-#: The last revision with a handshake; a server that has it is not probed for a newer one.
-LEGACY: Final = "2025-11-25"
 #: Maximum questions of one call that are open at the same time.
 MAX_QUESTIONS: Final = 16
 #: The timeout of a call where the run has the only one.
 NO_LIMIT_S: Final = 7 * 24 * 3600.0
-#: Seconds for each list of a server.
-LIST_S: Final = 30.0
-#: Seconds after which a list that was not asked for is read again.
-FRESH_S: Final = 300.0
-#: Our own variables, which are not passed to other servers.
-OWN_PREFIX: Final = "SUBSTRATE_"
 #: The error of the protocol for a resource that does not exist.
 NO_RESOURCE: Final = -32002
 LEVELS: Final = frozenset(
     {"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 )
-_TRANSPORTS: Final = {
-    "http": "activations.gateway.transports.streamable_http:HttpTransport",
-    "sse": "activations.gateway.transports.sse:SseTransport",
-    "websocket": "activations.gateway.transports.websocket:WebSocketTransport",
-}
-STDIO: Final = "activations.gateway.transports.stdio:StdioTransport"
 
 
 class MountCalls:
@@ -80,9 +58,9 @@ class MountCalls:
     def __init__(self, mount: Mount) -> None:
         self._mount = mount
         self._config = mount.config
+        self._connector = Connector(mount)
         self.pool = SessionPool(mount.config, self._open)
-        self._listed_at = -FRESH_S
-        self._refreshing: asyncio.Task[None] | None = None
+        self.lists = ServerLists(mount, self.pool)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- calls ----------------------------------------------------------------------------------
@@ -126,6 +104,7 @@ class MountCalls:
         started = time.monotonic()
         questions: dict[int, asyncio.Task[None]] = {}
         latency: float | None = None
+        status = ""
         try:
             async with session.start(
                 method, params, timeout_s=config.timeout_s or NO_LIMIT_S
@@ -142,6 +121,11 @@ class MountCalls:
                             task = questions.get(item.question.id)
                             if task is not None:
                                 task.cancel()
+                        elif isinstance(item, TaskStatus):
+                            text = item.task.get("statusMessage")
+                            if isinstance(text, str) and text != status:
+                                status = text
+                                yield Log("info", show_invisible(text))
                 latency = time.monotonic() - started
                 result = call.result
         except UpstreamError as error:
@@ -185,7 +169,7 @@ class MountCalls:
             # A server on stdio does not say which call it asks for, and callers must not see the
             # questions of others.
             call.refuse(
-                question, "Several clients share this session, so it is not known whom to ask."
+                question, "Several clients share this session, so it is not known which to ask."
             )
             return
         task = asyncio.create_task(self._answer(ctx, call, question))
@@ -204,78 +188,30 @@ class MountCalls:
 
     async def _open(self, ctx: Context | None, entry: Entry) -> UpstreamSession:
         """Open a session for the owner of a call, and list the server if it is time to."""
-        caller = self._environment(ctx)
-        known = self._mount.catalogue
-        revision = None if known is None else known.server.get("revision")
-        legacy = isinstance(revision, str) and revision <= LEGACY
+
+        def on_notice(session: UpstreamSession, notice: Notice) -> None:
+            self._on_notice(session, entry, notice)
+
+        async def on_sign_in(pending: SignIn) -> None:
+            # A token can become invalid in a later call, whose caller is asked then.
+            asked = next(reversed(entry.active.values()), ctx)
+            await ask_to_sign_in(self._mount, asked, pending)
+
         try:
-            try:
-                session = await self._connect(caller, entry, is_legacy=legacy)
-            except UpstreamError:
-                if not legacy:
-                    raise
-                # It may have been updated to a revision without a handshake.
-                session = await self._connect(caller, entry, is_legacy=False)
+            session = await self._connector.connect(ctx, on_notice, on_sign_in)
         except UpstreamError as error:
+            self.pool.keep_stderr(self._connector.stderr)
             raise _named(self._config.name, error) from error
-        if time.monotonic() - self._listed_at > FRESH_S:
-            self._spawn(self._list(session))
+        known = self._mount.catalogue
+        if self.lists.is_due:
+            self._spawn(self.lists.read(session))
         elif known is not None:
             session.learn_tools(list(known.tools.values()))
         return session
 
-    async def _connect(
-        self, caller: CallerEnvironment, entry: Entry, *, is_legacy: bool
-    ) -> UpstreamSession:
-        options = ClientOptions(
-            capabilities=CAPABILITIES, era="legacy" if is_legacy else "auto", log_level="info"
-        )
-        session: UpstreamSession | None = None
-
-        def on_notice(notice: Notice) -> None:
-            if session is not None:
-                self._on_notice(session, entry, notice)
-
-        session = UpstreamSession(self._transport(caller), options, on_notice=on_notice)
-        try:
-            await session.open()
-        except BaseException:
-            await session.close()
-            raise
-        return session
-
-    def _environment(self, ctx: Context | None) -> CallerEnvironment:
-        """Return the environment of the caller, if the session is only for it; else our own."""
-        if ctx is not None and self._config.session_scope in ("connection", "call"):
-            caller = ctx.caller
-            if caller is not None:
-                return caller
-        return CallerEnvironment(str(self._mount.gateway.folder), os.environ)
-
-    def _transport(self, caller: CallerEnvironment) -> Transport:
-        config, variables = self._config, caller.variables
-        missing = unset_variables(config, variables)
-        if missing:
-            names = ", ".join(missing)
-            raise Failed(
-                f"{config.name} refers to variables that are not set: {names}. Set them in the "
-                "environment of Substrate, or write ${NAME:-default}.",
-                code="mount_variables",
-            )
-        fill = partial(expand, variables=variables)
-        if config.transport != "stdio":
-            headers = {name: fill(value) for name, value in config.headers.items()}
-            transport: Transport = resolve(_TRANSPORTS[config.transport])(
-                fill(config.url), headers=headers
-            )
-            return transport
-        command = _command(config, caller)
-        stdio: Transport = resolve(STDIO)(command, self._mount.gateway.launcher)
-        return stdio
-
     def _on_notice(self, session: UpstreamSession, entry: Entry, notice: Notice) -> None:
         if isinstance(notice, ListChanged | Reinitialized):
-            self._spawn(self._list_soon())
+            self._spawn(self.lists.refresh_soon())
         elif isinstance(notice, Question):
             self._spawn(self._answer_notice(session, entry, notice))
 
@@ -288,68 +224,7 @@ class MountCalls:
             only = calls[0] if len(calls) == 1 else None
             session.answer(question, {"roots": await find_roots(only)})
         else:
-            session.refuse(question, "It was asked outside of a call, so there is no one to ask.")
-
-    # --- lists ----------------------------------------------------------------------------------
-
-    async def refresh(self) -> None:
-        """List the server now. Raises PlexusError if that fails."""
-        session = await self.pool.acquire_any()
-        await self._list(session)
-
-    async def _list_soon(self) -> None:
-        """List the server after a change of its lists, once for several changes."""
-        if self._refreshing is not None and not self._refreshing.done():
-            return
-        self._refreshing = asyncio.current_task()
-        await asyncio.sleep(self._mount.gateway.settle_s)
-        try:
-            await self.refresh()
-        except PlexusError as error:
-            self.pool.error = error
-
-    async def _list(self, session: UpstreamSession) -> None:
-        """Read all lists of a server, and offer what they have."""
-        self._listed_at = time.monotonic()
-        try:
-            async with asyncio.timeout(LIST_S):
-                listed = await self._read_lists(session)
-        except TimeoutError:
-            text = f"{self._config.name} did not list its tools within {LIST_S:g} s."
-            raise Failed(text, code="mount_lists") from None
-        await self._mount.gateway.offer(self._mount, listed)
-
-    async def _read_lists(self, session: UpstreamSession) -> Catalogue:
-        server = session.server
-        tools: list[Any] = []
-        found: dict[str, list[Any]] = {"resources": [], "resourceTemplates": [], "prompts": []}
-        if server.has("tools"):
-            tools = await session.list_all("tools")
-        names = [("resources", "resources"), ("resourceTemplates", "resources")]
-        for name, capability in [*names, ("prompts", "prompts")]:
-            if not server.has(capability):
-                continue
-            try:
-                found[name] = await session.list_all(name)
-            except Refused as error:  # many servers declare more than they have
-                if error.code != "upstream_error":
-                    raise
-        usable, problems = read_tools(tools)
-        return Catalogue(
-            server={
-                "name": server.name[:200],
-                "version": server.version[:100],
-                "title": str(server.info.get("title") or "")[:200],
-                "instructions": (server.instructions or "")[:16_000],
-                "revision": server.revision.name,
-            },
-            tools=usable,
-            resources=read_entries(found["resources"], "uri"),
-            templates=read_entries(found["resourceTemplates"], "uriTemplate"),
-            prompts=read_entries(found["prompts"], "name"),
-            problems=tuple(problems),
-            listed_at=time.time(),
-        )
+            session.refuse(question, "It was asked outside of a call, so no caller can be asked.")
 
     def _spawn(self, work: Any) -> None:
         """Run a coroutine in a task of this mount; its failure is the mount's last error."""
@@ -371,27 +246,6 @@ class MountCalls:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self.pool.close()
-
-
-def _command(config: MountConfig, caller: CallerEnvironment) -> Command:
-    """Return the command of a server on stdio. Raises Failed if its program does not exist."""
-    variables = caller.variables
-    environment = {
-        name: value for name, value in variables.items() if not name.startswith(OWN_PREFIX)
-    }
-    environment |= {name: expand(value, variables) for name, value in config.env.items()}
-    folder = expand(config.cwd, variables) or caller.directory
-    first, *rest = (expand(each, variables) for each in config.command)
-    program = shutil.which(first, path=environment.get("PATH"))
-    if program is None:
-        raise Failed(
-            f"{config.name} starts {first!r}, which is not a program on PATH. Install it, or "
-            "change the command of the mount.",
-            code="unreachable",
-        )
-    if not Path(folder).is_dir():
-        raise Failed(f"{config.name}: the folder {folder!r} does not exist.", code="unreachable")
-    return Command((program, *rest), folder, environment)
 
 
 def _blocks(mount: str, blocks: Any) -> list[dict[str, Any]]:

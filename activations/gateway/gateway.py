@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,10 @@ from plexus.registry.activation_tree import read_activation
 from plexus.registry.lazy import resolve
 
 if TYPE_CHECKING:  # imported when a server is started
+    from activations.gateway.transports.oauth import SignIn
+    from activations.gateway.transports.token_store import TokenStore
     from activations.processes.process import Launcher
+    from plexus.context import Context
     from plexus.runtime.hub import Plexus
 
 __all__ = ("Gateway", "register_mounts")
@@ -30,6 +33,7 @@ __all__ = ("Gateway", "register_mounts")
 logger = logging.getLogger("activations.gateway")
 
 MOUNTS: Final = "activations.gateway.activation:Mounts"
+TOKEN_STORE: Final = "activations.gateway.transports.token_store:TokenStore"
 LAUNCHER: Final = "activations.processes.process:Launcher"
 #: How often the files are looked at for changes by other processes.
 POLL_S: Final = 1.0
@@ -37,8 +41,8 @@ POLL_S: Final = 1.0
 SETTLE_S: Final = 0.5
 #: A catalogue of this age is listed again in the background after the start.
 STALE_S: Final = 24 * 3600.0
-#: How many servers are listed at the same time at the start.
-LISTED_AT_ONCE: Final = 4
+#: How many servers are listed concurrently at the start.
+LISTED_TOGETHER: Final = 4
 
 
 class Gateway:
@@ -62,6 +66,8 @@ class Gateway:
         self.mounts: dict[str, Mount] = {}
         #: Why entries of the configuration are not mounted, by their names.
         self.broken: dict[str, str] = {}
+        #: Shows a sign-in that no run needs, on the terminal of a command; None if there is none.
+        self.show_sign_in: Callable[[SignIn], Coroutine[Any, Any, None]] | None = None
         #: Mounts that were removed or changed, until they are closed.
         self._retired: list[Mount] = []
         self._loaded: LoadedMounts | None = None
@@ -73,6 +79,12 @@ class Gateway:
         """Starts the processes of all mounts; imported at first use."""
         launcher: Launcher = resolve(LAUNCHER)()
         return launcher
+
+    @cached_property
+    def tokens(self) -> TokenStore:
+        """The tokens of servers that require a sign-in; imported at first use."""
+        tokens: TokenStore = resolve(TOKEN_STORE)(self.store.folder / "tokens.json")
+        return tokens
 
     # --- registration ---------------------------------------------------------------------------
 
@@ -208,11 +220,14 @@ class Gateway:
             )
         return mount
 
-    async def refresh(self, name: str) -> Mount:
-        """List a server now. Raises NotFound, and what listing raises."""
+    async def refresh(self, name: str, ctx: Context | None = None) -> Mount:
+        """List a server now, and ask the caller of `ctx` to sign in if that is necessary.
+
+        Raises NotFound, and what listing raises.
+        """
         mount = self.find(name)
         await mount.calls.pool.reset()
-        await mount.calls.refresh()
+        await mount.calls.lists.refresh(ctx)
         return mount
 
     # --- in the background ----------------------------------------------------------------------
@@ -222,7 +237,10 @@ class Gateway:
         self._spawn(self._follow())
 
     def _spawn(self, work: Any) -> None:
-        task = asyncio.create_task(work, name="gateway")
+        self.keep(asyncio.create_task(work, name="gateway"))
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Own a task, which is cancelled when the hub closes."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -244,10 +262,10 @@ class Gateway:
 
     async def _list(self, mount: Mount) -> None:
         if self._listing is None:
-            self._listing = asyncio.Semaphore(LISTED_AT_ONCE)
+            self._listing = asyncio.Semaphore(LISTED_TOGETHER)
         async with self._listing:
             try:
-                await mount.calls.refresh()
+                await mount.calls.lists.refresh()
             except PlexusError as error:
                 mount.calls.pool.error = error
                 logger.warning("mount %s: %s", mount.config.name, error.message)

@@ -1,8 +1,8 @@
 """A mount: another MCP server as an activation.
 
-Its methods are known from the catalogue on disk, so that lists are answered at once, whether the
-server runs or not. The server is started by the first call. Everything that talks to it is imported
-then: a mount costs a start of the program little more than reading its catalogue.
+Its methods are known from the catalogue on disk, so that lists are answered immediately, whether
+the server runs or not. The server is started by the first call. Everything that talks to it is
+imported then: a mount costs a start of the program little more than reading its catalogue.
 """
 
 from __future__ import annotations

@@ -12,7 +12,9 @@ import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias, cast
+from urllib.parse import urlsplit
 
+from activations.gateway.transports.http_hosts import is_loopback
 from plexus.registry.selection import matches
 from plexus.rpc import wire
 
@@ -37,7 +39,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 RESERVED: Final = frozenset(
     {
         *("approvals", "arbor", "bash", "chat", "claudecode", "gateway", "health", "mounts"),
-        *("plexus", "python", "read", "tasks"),
+        *("analysis", "ide", "plexus", "python", "read", "tasks", "templates"),
     }
 )
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -74,6 +76,10 @@ class MountConfig:
     rename: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: Other descriptions of tools, by their own names.
     describe: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: Whether a person may be asked to sign in at a server over HTTP.
+    sign_in: Literal["on", "off"] = "on"
+    #: How we identify ourselves to its authorization server, if we are registered there.
+    oauth: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: Whether changed tools are held until a person approves them.
     pin: Literal["on", "off"] = "on"
     #: Scope that a caller needs; empty for the name of the mount.
@@ -98,6 +104,15 @@ class MountConfig:
         return "connection" if self.transport == "stdio" else "principal"
 
     @property
+    def signs_in(self) -> bool:
+        """Whether a person may be asked to sign in: not if a header has a token, or is not safe."""
+        if self.sign_in == "off" or self.transport not in ("http", "sse"):
+            return False
+        if any(name.lower() == "authorization" for name in self.headers):
+            return False
+        return not self.url.startswith("http://") or is_loopback(urlsplit(self.url).hostname or "")
+
+    @property
     def required_scope(self) -> str:
         """Scope that a caller needs for every tool, resource and prompt of the mount."""
         return self.scope or self.name
@@ -106,13 +121,13 @@ class MountConfig:
     def fingerprint(self) -> str:
         """Identify the server by how it is reached. Values of variables and headers do not count.
 
-        Another fingerprint is another server: its tools are pinned anew.
+        Another fingerprint is another server: its tools are pinned again.
         """
         reached = [self.name, *self.command, self.cwd, self.url, self.transport, *sorted(self.env)]
         return hashlib.sha256(wire.encode(reached)).hexdigest()[:16]
 
     def offers(self, tool: str) -> bool:
-        """Whether a tool with this name of its own server is offered at all."""
+        """Whether a tool with this name at its server is offered."""
         name = tool.lower()
         if self.allow and not matches(name, self.allow):
             return False
@@ -136,6 +151,11 @@ class MountConfig:
 _TEXT: Final = "a text"
 _TEXTS: Final = "a list of texts"
 _TABLE: Final = "a table of texts"
+#: How a token is obtained: by a person, or with a secret.
+GRANTS: Final = ("authorization_code", "client_credentials")
+#: Fields of the table `oauth`.
+OAUTH: Final = ("client_id", "client_secret", "grant", "issuer", "metadata_url", "scope")
+_OAUTH_KEYS: Final = f"a table of texts with the keys {', '.join(OAUTH)}"
 _NUMBER: Final = "a number of at least 0"
 _KEYS: Final[dict[str, str]] = {
     "args": _TEXTS,
@@ -151,10 +171,12 @@ _KEYS: Final[dict[str, str]] = {
     "idle_s": _NUMBER,
     "lifetime_s": _NUMBER,
     "max_sessions": f"a whole number from 1 to {MAX_SESSIONS}",
+    "oauth": _OAUTH_KEYS,
     "pin": '"on" or "off"',
     "rename": _TABLE,
     "scope": _TEXT,
     "session": '"connection", "principal", "shared" or "call"',
+    "sign_in": '"on" or "off"',
     "timeout_s": _NUMBER,
     "transport": '"stdio", "http", "sse" or "websocket"',
     "url": _TEXT,
@@ -162,6 +184,7 @@ _KEYS: Final[dict[str, str]] = {
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "pin": ("on", "off"),
     "session": ("connection", "principal", "shared", "call"),
+    "sign_in": ("on", "off"),
     "transport": ("stdio", "http", "sse", "websocket"),
 }
 
@@ -235,6 +258,10 @@ def _check(name: str, key: str, value: Any) -> None:
         valid = _are_texts(value)
     elif expected == _TABLE:
         valid = isinstance(value, dict) and _are_texts(list(value.values()))
+    elif key == "oauth":
+        valid = isinstance(value, dict) and _are_texts(list(value.values()))
+        valid = valid and value.keys() <= set(OAUTH)
+        valid = valid and value.get("grant", GRANTS[0]) in GRANTS
     else:
         valid = type(value) in (int, float) and 0 <= value < float("inf")
     if not valid:
@@ -268,7 +295,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 def unset_variables(config: MountConfig, variables: Mapping[str, str]) -> list[str]:
     """Return the variables that a mount refers to and that are neither set nor have a default."""
     texts = [*config.command, config.cwd, config.url, *config.env.values()]
-    texts += config.headers.values()
+    texts += [*config.headers.values(), *config.oauth.values()]
     named = (found for text in texts for found in _VARIABLE.finditer(text))
     missing = (found[1] for found in named if found[2] is None and found[1] not in variables)
     return list(dict.fromkeys(missing))

@@ -15,11 +15,11 @@ from plexus.context import Context
 from plexus.errors import DeadlineExceeded, Declined, PlexusError, Unsupported
 from plexus.questions import Form, OpenUrl, Roots, Sample
 
-__all__ = ("answer_question",)
+__all__ = ("answer_question", "find_roots")
 
 #: Maximum characters of the text of a question.
 MAX_MESSAGE: Final = 4000
-#: The word for a result of MCP that a person declined, and one that nobody gave.
+#: The word for a result of MCP that a person declined, and one that was not given.
 DECLINE: Final = {"action": "decline"}
 CANCEL: Final = {"action": "cancel"}
 DEFAULT_TOKENS: Final = 1024

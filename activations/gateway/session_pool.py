@@ -1,8 +1,8 @@
 """The sessions of one mount: who shares one, how many there are, and when they end.
 
-A session belongs to a connection, to a principal, to everyone, or to one call. It stays open after
-a call, so that the next one costs a single round trip, until it is idle for too long, too old, or
-its owner is gone. A session that is lost is opened again by the next call, after a backoff.
+A session belongs to a connection, to a principal, to all callers, or to one call. It stays open
+after a call, so that the next one costs a single round trip, until it is idle for too long, too
+old, or its owner is gone. A session that is lost is opened again by the next call, after a backoff.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ SWEEP_S: Final = 1.0
 MEASURED_CALLS: Final = 100
 #: Maximum characters of standard error that are kept after the end of a session.
 STDERR_CHARS: Final = 8000
+#: The code of the error of a server that requires a sign-in.
+SIGN_IN: Final = "sign_in"
 #: The owner of the session that lists a server whose sessions belong to connections.
 CATALOGUE: Final = "catalogue"
 
@@ -115,8 +117,11 @@ class SessionPool:
             raise
         return entry, session, number
 
-    async def acquire_any(self) -> UpstreamSession:
-        """Return a session to list the server: one that is open, or one for this purpose."""
+    async def acquire_any(self, ctx: Context | None) -> UpstreamSession:
+        """Return a session to list the server: one that is open, or one for this purpose.
+
+        `ctx` is the call that asks for it, whose caller can sign in; None in the background.
+        """
         for entry in self._entries.values():
             if entry.session is not None and entry.is_usable:
                 return entry.session
@@ -124,7 +129,7 @@ class SessionPool:
         key: Key = ("shared",) if shared else (CATALOGUE,)
         known = self._entries.get(key)
         usable = known is not None and known.is_usable
-        entry = known if known is not None and usable else await self._replace(key, None)
+        entry = known if known is not None and usable else await self._replace(key, ctx)
         assert entry.opening is not None, "it is being opened"
         return await self._wait_open(entry.opening)
 
@@ -233,7 +238,8 @@ class SessionPool:
         try:
             session = await self._open_session(ctx, entry)
         except PlexusError as error:
-            self.breaker.on_failure()
+            if error.code != SIGN_IN:  # the server is there; a person may sign in at any time
+                self.breaker.on_failure()
             self.error = error
             self._forget(entry)
             raise
@@ -252,7 +258,7 @@ class SessionPool:
     async def _watch(self, entry: Entry, session: UpstreamSession) -> None:
         """Wait for the end of a session; count a loss."""
         await session.wait_closed()
-        self._stderr = session.stderr[-STDERR_CHARS:] or self._stderr
+        self.keep_stderr(session.stderr)
         if self._entries.get(entry.key) is not entry:
             return  # it was ended here
         self._forget(entry)
@@ -317,6 +323,10 @@ class SessionPool:
             self._end(entry)
         self.breaker.reset()
         self.error = None
+
+    def keep_stderr(self, text: str) -> None:
+        """Keep what a program wrote before it could be used."""
+        self._stderr = text[-STDERR_CHARS:] or self._stderr
 
     # --- for people -----------------------------------------------------------------------------
 

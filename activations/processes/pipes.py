@@ -141,7 +141,7 @@ class InputPipe:
     def try_write(self, data: bytes) -> bool:
         """Write data immediately, if nothing waits to be written. Returns whether that was done.
 
-        What the pipe cannot take now is written later, in order.
+        What the pipe does not take immediately is written later, in order.
         """
         if self._fd < 0 or not self._stays_open or self._rest:
             return False

@@ -38,7 +38,7 @@ UNDECLARED = {
 }
 #: The program that the suite starts.
 PROGRAM = "tests.conformance.client_program"
-#: Timeout of a leg. The suite starts all clients of a leg at once.
+#: Timeout of a leg. The suite starts all clients of a leg together.
 LEG_S = 280.0
 SCENARIO_MS = 120_000
 

@@ -33,7 +33,7 @@ CAPABILITIES: Final = frozenset({"form", "url", "sampling", "roots"})
 #: The client metadata document that the suite knows.
 METADATA_URL: Final = "https://conformance-test.local/client-metadata.json"
 CALL_S: Final = 60.0
-#: The suite starts all clients at once, so they are slow.
+#: The suite starts all clients together, so they are slow.
 LIMITS: Final = SessionLimits(init_s=90, probe_s=60)
 #: The token type of an identity assertion of an enterprise.
 ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"

@@ -26,11 +26,15 @@ SIGN_IN_S: Final = 300.0
 class SignIn:
     """A sign-in that a person must complete in a browser."""
 
-    def __init__(self, server: str, url: str, listener: RedirectListener) -> None:
+    def __init__(
+        self, server: str, url: str, listener: RedirectListener, limit_s: float = SIGN_IN_S
+    ) -> None:
         #: The URL of the server that requires it.
         self.server = server
         #: The address to open in a browser.
         self.url = url
+        #: Seconds that a person has.
+        self.limit_s = limit_s
         self._listener = listener
 
     def complete(self, address: str) -> bool:
@@ -40,6 +44,14 @@ class SignIn:
         of this sign-in.
         """
         return self._listener.complete(address)
+
+    def refuse(self, reason: str) -> None:
+        """End it without a token."""
+        self._listener.refuse(reason)
+
+    def on_end(self, callback: Callable[[], object]) -> None:
+        """Call this when it is complete, refused or given up; immediately if it already is."""
+        self._listener.on_end(callback)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,8 +88,12 @@ class OAuth:
         on_sign_in: Callable[[SignIn], Awaitable[None]] | None = None,
         client: OAuthClient | None = None,
         sign_in_s: float = SIGN_IN_S,
+        account: str = "",
     ) -> None:
+        """Create it for a server; `account` separates the tokens of several people there."""
         self.url = url
+        #: The name of its tokens in the store.
+        self.key = f"{account}@{url}" if account else url
         self.store = store
         self.on_sign_in = on_sign_in
         self.client = client or OAuthClient()
@@ -91,7 +107,7 @@ class OAuth:
         """Exclude other processes while a token is obtained. Raises SignInRequired."""
         self.is_busy = True
         try:
-            async with self.store.lock(self.url):
+            async with self.store.lock(self.key):
                 yield
         finally:
             self.is_busy = False

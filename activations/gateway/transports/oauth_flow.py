@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import time
 from collections.abc import AsyncGenerator
 from typing import Any, Final
@@ -46,13 +47,15 @@ from activations.gateway.transports.oauth import OAuth, SignIn
 from activations.gateway.transports.redirect_listener import RedirectListener
 from mcp_view.client.errors import SignInRequired
 
-__all__ = ("OAuthFlow",)
+__all__ = ("OAuthFlow", "StoredTokens")
 
 #: A token is refreshed before it expires: by this time, or by this part of a short lifetime.
 EARLY_S: Final = 30.0
 EARLY: Final = 0.1
 #: An expiry in the past, which makes the flow begin with a refresh.
 EXPIRED: Final = 1.0
+# It logs every sign-in that fails with a traceback. The caller gets the error, and it is recorded.
+logging.getLogger("mcp.client.auth.oauth2").setLevel(logging.CRITICAL)
 FAILURES: Final = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationError)
 
 
@@ -67,7 +70,7 @@ class StoredTokens:
 
     async def load(self) -> None:
         """Read the entry, which another process may have changed."""
-        self._entry = await self._oauth.store.load(self._oauth.url)
+        self._entry = await self._oauth.store.load(self._oauth.key)
         self.tokens = self.expires_at = None
         with contextlib.suppress(ValidationError):
             if "tokens" in self._entry:
@@ -113,7 +116,7 @@ class StoredTokens:
             self.expires_at = time.time() + tokens.expires_in - early_s
         self._entry["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
         self._entry["expires_at"] = self.expires_at
-        await self._oauth.store.save(self._oauth.url, self._entry)
+        await self._oauth.store.save(self._oauth.key, self._entry)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """Return the registration."""
@@ -135,7 +138,7 @@ class StoredTokens:
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Store a registration."""
         self._entry["client"] = client_info.model_dump(mode="json", exclude_none=True)
-        await self._oauth.store.save(self._oauth.url, self._entry)
+        await self._oauth.store.save(self._oauth.key, self._entry)
 
     def forget_refresh_token(self) -> None:
         """Do not refresh again with the same token."""
@@ -281,12 +284,12 @@ class OAuthFlow:
     async def _show(self, url: str) -> None:
         listener, on_sign_in = self._listener, self._oauth.on_sign_in
         if listener is None or on_sign_in is None:
-            raise OAuthFlowError("it requires a person to sign in, and nobody can be asked")
+            raise OAuthFlowError("it requires a person to sign in, and there is no person to ask")
         if urlsplit(url).scheme not in ("https", "http"):
             raise OAuthFlowError("the authorization address is not https")
         state = parse_qs(urlsplit(url).query).get("state", [""])[0]
         await listener.start(state)
-        await on_sign_in(SignIn(self._oauth.url, url, listener))
+        await on_sign_in(SignIn(self._oauth.url, url, listener, self._oauth.sign_in_s))
 
     async def _wait_for_person(self) -> AuthorizationCodeResult:
         listener = self._listener

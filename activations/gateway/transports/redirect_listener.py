@@ -1,6 +1,6 @@
 """The end of a sign-in: the address to which the browser is redirected, on this machine.
 
-It accepts only the redirect of its own sign-in, recognised by the `state`; a person whose browser
+It accepts only the redirect of this sign-in, recognised by the `state`; a person whose browser
 runs on another machine can paste the address instead.
 """
 
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import hmac
 import socket
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -90,6 +91,17 @@ class RedirectListener:
             result.set_exception(error)
         return True
 
+    def refuse(self, reason: str) -> None:
+        """End the sign-in with an error."""
+        if self._result is not None and not self._result.done():
+            self._result.set_exception(SignInRequired(reason))
+
+    def on_end(self, callback: Callable[[], object]) -> None:
+        """Call this at the end of the sign-in."""
+        if self._result is None:
+            raise SignInRequired("The sign-in was not started.")
+        self._result.add_done_callback(lambda _: callback())
+
     async def wait(self, timeout_s: float) -> Redirected:
         """Return the redirect. Raises SignInRequired if it is not completed in time."""
         if self._result is None:
@@ -105,8 +117,12 @@ class RedirectListener:
         if self._server is not None:
             self._server.close()
         self._socket.close()
-        if self._result is not None and self._result.done() and not self._result.cancelled():
-            self._result.exception()  # it may have arrived when nobody waited any more
+        if self._result is None:
+            return
+        if not self._result.done():
+            self._result.cancel()
+        elif not self._result.cancelled():
+            self._result.exception()  # it may have arrived after the end of the wait
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):

@@ -94,7 +94,7 @@ class HttpTransport:
         await self._http.open()
 
     def send(self, message: Send) -> None:
-        """Send a message in a request of its own."""
+        """Send a message in a separate request."""
         session = self._session
         if session is None:
             return

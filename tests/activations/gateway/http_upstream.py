@@ -44,7 +44,7 @@ class HttpRequest:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """A response. With `length` the body may be cut short, or go on for ever."""
+    """A response. With `length` the body may be cut short, or continue without an end."""
 
     status: int = 200
     headers: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -121,7 +121,7 @@ async def test_malformed_definitions_are_left_out_and_break_no_list_search_or_sc
         assert terminal.as_text() or terminal.failed  # the server decides
 
 
-async def test_an_answer_after_the_cancel_is_dropped_and_the_server_was_told(
+async def test_an_answer_after_the_cancel_is_dropped_and_the_server_was_notified(
     tmp_path: Path,
 ) -> None:
     late = tmp_path / "late"
@@ -153,7 +153,7 @@ async def test_lines_on_stdout_that_are_no_messages_change_nothing(tmp_path: Pat
         assert await here.text_of("bad.echo", text="on") == "on"
 
 
-async def test_a_result_of_50_megabytes_is_a_named_error_and_other_mounts_go_on(
+async def test_a_result_of_50_megabytes_is_a_named_error_and_other_mounts_continue(
     tmp_path: Path,
 ) -> None:
     async with mounted(tmp_path, {"bad": entry(), "good": entry()}) as here:

@@ -118,7 +118,9 @@ async def test_each_connection_has_its_own_session_and_keeps_it(tmp_path: Path) 
         assert await _count(here, two, LOCAL) == "2"
 
 
-async def test_principals_share_nothing_unless_the_mount_says_so(tmp_path: Path) -> None:
+async def test_principals_share_a_session_only_if_the_mount_allows_it(
+    tmp_path: Path,
+) -> None:
     tables = {"up": entry(session="principal")}
     ann, bob = Principal("ann", frozenset({"up"})), Principal("bob", frozenset({"up"}))
     async with mounted(tmp_path, tables) as here:
@@ -151,7 +153,7 @@ async def test_a_question_in_a_session_of_several_clients_is_shown_to_none(tmp_p
         asking = here.hub.call("up.ask", {}, Principal("bob", None))
         await until(lambda: asking.run.terminal is not None)
         assert isinstance(asking.run.terminal, ContentResult)
-        assert "it is not known whom to ask" in asking.run.terminal.as_text()
+        assert "it is not known which to ask" in asking.run.terminal.as_text()
         assert not slow.run.questions
         slow.run.cancel("done")
 
@@ -250,7 +252,7 @@ async def test_pins_outlive_the_process_and_another_process_sees_an_approval(
             assert await here.text_of("up.echo", text="x") == "x"
 
 
-async def test_a_token_without_the_scope_of_a_mount_sees_and_calls_nothing_of_it(
+async def test_a_token_without_the_scope_of_a_mount_sees_and_calls_none_of_its_tools(
     tmp_path: Path,
 ) -> None:
     async with mounted(tmp_path, {"up": entry(), "other": entry(scope="tools")}) as here:
@@ -287,7 +289,9 @@ async def test_tools_can_be_renamed_described_hidden_and_exposed(tmp_path: Path)
         assert await here.text_of("up.count") == "2"  # the server's own name works too
 
 
-async def test_a_mount_that_is_down_keeps_its_catalogue_and_a_call_says_so(tmp_path: Path) -> None:
+async def test_a_mount_that_is_down_keeps_its_tools_and_a_call_reports_it(
+    tmp_path: Path,
+) -> None:
     async with mounted(tmp_path, {"up": entry()}):
         pass
     broken = entry() | {"env": {}}

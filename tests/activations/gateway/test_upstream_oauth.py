@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import json
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import pytest
-from http_upstream import Answer, HttpRequest, HttpUpstream, initialized, json_answer, listening
+from http_upstream import Answer, HttpRequest, listening
+from protected_upstream import Protected
 from upstream_sessions import WAIT_S, calling, text_of
 
 from activations.gateway.transports.oauth import OAuth, SignIn
@@ -29,83 +28,6 @@ from mcp_view.client.errors import SignInRequired, Unreachable
 pytestmark = pytest.mark.anyio
 
 FAST = SessionLimits(init_s=3.0, probe_s=1.0)
-
-
-class Protected:
-    """A server with its own authorization server, at one address."""
-
-    def __init__(self) -> None:
-        self.upstream: HttpUpstream | None = None
-        self.valid: set[str] = set()
-        self.lifetime = 3600
-        self.scope = "read"
-        self.grants: list[str] = []
-        self.challenge = ""
-        self.metadata: dict[str, Any] = {}
-
-    @property
-    def url(self) -> str:
-        assert self.upstream is not None
-        return self.upstream.url
-
-    async def handle(self, request: HttpRequest) -> Answer:
-        path = request.path
-        if path.startswith("/.well-known/oauth-protected-resource"):
-            return json_answer(
-                {"resource": f"{self.url}/mcp", "authorization_servers": [self.url]} | self.metadata
-            )
-        if path.startswith("/.well-known/oauth-authorization-server"):
-            return json_answer(
-                {
-                    "issuer": self.url,
-                    "authorization_endpoint": f"{self.url}/authorize",
-                    "token_endpoint": f"{self.url}/token",
-                    "registration_endpoint": f"{self.url}/register",
-                    "code_challenge_methods_supported": ["S256"],
-                    "response_types_supported": ["code"],
-                }
-            )
-        if path == "/register":
-            given = request.message
-            reply = given | {"client_id": "registered", "token_endpoint_auth_method": "none"}
-            return json_answer(reply, 201)
-        if path == "/authorize":
-            self.challenge = request.query["code_challenge"]
-            self.scope = request.query.get("scope", self.scope)
-            back = {"code": "the-code", "state": request.query["state"]}
-            return Answer(302, {"Location": f"{request.query['redirect_uri']}?{urlencode(back)}"})
-        if path == "/token":
-            return self.token(request.form)
-        if request.headers.get("authorization", "").removeprefix("Bearer ") not in self.valid:
-            where = f"{self.url}/.well-known/oauth-protected-resource/mcp"
-            return Answer(401, {"WWW-Authenticate": f'Bearer resource_metadata="{where}"'})
-        answer = initialized(request)
-        writes = answer is None and request.message["params"]["name"] == "write"
-        if writes and "write" not in self.scope:
-            need = 'Bearer error="insufficient_scope", scope="write"'
-            return Answer(403, {"WWW-Authenticate": need})
-        reply = {"content": [{"type": "text", "text": "ok"}]}
-        found = {"jsonrpc": "2.0", "id": request.message.get("id"), "result": reply}
-        return answer or json_answer(found)
-
-    def token(self, form: dict[str, str]) -> Answer:
-        self.grants.append(form["grant_type"])
-        assert form["resource"] == f"{self.url}/mcp"
-        if form["grant_type"] == "authorization_code":
-            digest = hashlib.sha256(form["code_verifier"].encode()).digest()
-            assert base64.urlsafe_b64encode(digest).decode().rstrip("=") == self.challenge
-        elif form["refresh_token"] != f"refresh{len(self.grants) - 1}":
-            return json_answer({"error": "invalid_grant"}, 400)
-        number = len(self.grants)
-        self.valid = {f"access{number}"}
-        reply = {
-            "access_token": f"access{number}",
-            "token_type": "Bearer",
-            "expires_in": self.lifetime,
-            "refresh_token": f"refresh{number}",
-            "scope": self.scope,
-        }
-        return json_answer(reply)
 
 
 @asynccontextmanager
@@ -265,9 +187,9 @@ async def test_a_sign_in_that_is_not_completed_is_a_named_error(tmp_path: Path) 
                 pass
 
 
-async def test_without_a_person_the_error_says_so(tmp_path: Path) -> None:
+async def test_without_a_person_the_error_states_it(tmp_path: Path) -> None:
     async with protected() as server:
-        with pytest.raises(SignInRequired, match="nobody can be asked"):
+        with pytest.raises(SignInRequired, match="no person to ask"):
             async with signed_in(server, tmp_path, None):
                 pass
 
