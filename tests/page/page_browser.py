@@ -153,9 +153,7 @@ def opened(
         settings = {"SUBSTRATE_HOSTS": f"127.0.0.1:{proxy.port}", "XDG_DATA_HOME": folder}
         settings |= variables or {}
         given = ("--activation", str(SHOWCASE), *options)
-        server = stack.enter_context(
-            serving(*given, settings=settings, auth="token", cwd=project)
-        )
+        server = stack.enter_context(serving(*given, settings=settings, auth="token", cwd=project))
         proxy.target = server.port
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)

@@ -283,7 +283,7 @@ class Readable:
             self._write_line(replace_controls(f"{text}\n", "?", "\n\t"))
 
     def _show_finding(self, event: Event) -> None:
-        """Show a finding as compilers do, beside the report."""
+        """Show a finding as compilers do, separate from the report."""
         place = f"{event['file']}:{event['line']}"
         text = replace_controls(f"{place}: {event['level']}: {event['message']}", "?", "\t")
         self.remark(text, LEVEL_COLOURS.get(event["level"]))
