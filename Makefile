@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 # With the dependencies of tests, checks and benchmarks.
 COMPLETE := $(VENV)/.complete
 
-.PHONY: run test test-fast lowest check format manifest docs bench conformance node dist mcpb clean
+.PHONY: run test test-failed test-fast lowest check format manifest docs bench conformance node dist mcpb clean
 
 # Install, and serve on http://127.0.0.1:4444.
 run: $(INSTALLED)
@@ -17,6 +17,10 @@ run: $(INSTALLED)
 # there are more workers than two cores. Tests of one file share a worker and its servers.
 test: $(COMPLETE)
 	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+
+# Run the tests that failed last once more, one after the other.
+test-failed: $(COMPLETE)
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures=none
 
 # Tests that need no browser, no PostgreSQL and no Node, and start few processes; for development.
 test-fast: $(COMPLETE)
