@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from activations.templates.errors import invalid_argument, invalid_parameters
 from activations.templates.events import Action, File, Outcome, Scaffolded
@@ -27,6 +27,8 @@ from plexus.registry.validation import nearest
 from plexus.text import head_and_tail, replace_controls, shorten
 
 __all__ = ("Scaffold", "select_templates")
+
+T = TypeVar("T")
 
 #: The name that selects all templates of a toolchain.
 ALL: Final = "all"
@@ -172,7 +174,7 @@ class Scaffold:
         await self._ctx.progress(len(self._files), len(self._files))
         recorded = None
         if write and record and entries:
-            problem = await asyncio.to_thread(update_record, self._folder, entries)
+            problem = await _finish(update_record, self._folder, entries)
             recorded = RECORD if problem is None else None
             if problem is not None:
                 await self._ctx.warning(f"The templates were not recorded: {problem}.")
@@ -199,7 +201,7 @@ class Scaffold:
         """Write a file. Raises Moved if it was changed meanwhile."""
         found = await asyncio.to_thread(self._folder.read, planned.path)
         if found is None:
-            await asyncio.to_thread(self._folder.create, planned.path, planned.content)
+            await _finish(self._folder.create, planned.path, planned.content)
             return _file(planned, "created")
         if found.content == planned.content:
             return _file(planned, "unchanged")
@@ -209,7 +211,7 @@ class Scaffold:
         refusal = self._kept_because or await self._ask(planned.path, diff)
         if refusal is not None:
             return _file(planned, "kept", diff=diff, reason=refusal)
-        await asyncio.to_thread(self._folder.replace, planned.path, planned.content, found.content)
+        await _finish(self._folder.replace, planned.path, planned.content, found.content)
         return _file(planned, "replaced", diff=diff)
 
     async def _ask(self, path: str, diff: str) -> str | None:
@@ -250,3 +252,18 @@ def _compare(planned: _Planned, found: Existing) -> tuple[str | None, str | None
     parts = difflib.unified_diff(before, after, f"{path} (now)", f"{path} (new)")
     diff = "".join(each if each.endswith("\n") else f"{each}\n" for each in parts)
     return head_and_tail(replace_controls(diff, "?", "\n\t"), DIFF_CHARACTERS), None
+
+
+async def _finish(function: Callable[..., T], *arguments: Any) -> T:
+    """Run a function in a thread, to its end also if the caller is cancelled.
+
+    A cancelled run has then left no file half written, and writes nothing after its end.
+    """
+    writing = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing])
+        if not writing.cancelled():
+            writing.exception()  # retrieved, because nothing reports it any more
+        raise

@@ -29,7 +29,9 @@ from activations.bash import Bash
 from plexus import Failed
 from plexus.errors import DeadlineExceeded
 
-LIFE_S = 40
+LIFE_S = 100
+#: Maximum time for a call to end on a busy machine.
+WITHIN_S = 30
 
 #: Children that are hard to find again, each of which writes its pid; then the command's own.
 CHILDREN = rf"""
@@ -109,7 +111,7 @@ def nothing_is_left(loops_are_warm: None) -> Iterator[None]:  # noqa: ARG001 - i
 
 async def well(bash: Bash) -> None:
     """Check that commands can be run."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WITHIN_S):
         assert stdout(await collect(bash, "echo well")) == "well\n"
 
 
@@ -126,7 +128,7 @@ def test_a_cancelled_command_that_attacked_its_helpers_is_ended(
             with contextlib.suppress(Failed):
                 await call.words(COUNT + 1)
             pids = [int(word) for word in call.text.split() if word.isdigit()]
-            await asyncio.wait_for(stream.aclose(), 10)
+            await asyncio.wait_for(stream.aclose(), WITHIN_S)
         assert len(pids) == COUNT
         assert gone(pids)
         await well(bash)
@@ -142,7 +144,7 @@ def test_a_timeout_ends_a_command_that_stopped_its_helpers(targets: str) -> None
             call = Call(stream)
             pids = [int(pid) for pid in (await call.words(COUNT))[:COUNT]]
             with pytest.raises(DeadlineExceeded):
-                await asyncio.wait_for(call.rest(), 10)
+                await asyncio.wait_for(call.rest(), WITHIN_S)
         assert gone(pids)
         await well(bash)
 
@@ -159,7 +161,7 @@ def test_a_command_that_ends_after_attacking_its_helpers_leaves_nothing(
         async with calling(bash, script, timeout_s=None) as stream:
             call = Call(stream)
             with contextlib.suppress(Failed):
-                await asyncio.wait_for(call.rest(), 15)
+                await asyncio.wait_for(call.rest(), WITHIN_S)
             pids = [int(word) for word in call.text.split() if word.isdigit()]
         assert len(pids) == COUNT
         assert gone(pids)
@@ -177,7 +179,7 @@ def test_the_server_shuts_down_after_an_attack(number: str, targets: str) -> Non
             with contextlib.suppress(Failed):
                 await call.words(COUNT + 1)
             pids = [int(word) for word in call.text.split() if word.isdigit()]
-            await asyncio.wait_for(bash.close(), 15)
+            await asyncio.wait_for(bash.close(), WITHIN_S)
             assert len(pids) == COUNT
             assert gone(pids)
 
@@ -194,7 +196,7 @@ def test_other_calls_continue_when_their_supervisor_is_attacked(number: str, gat
             await well(bash)
             assert not gone(pids)
             gate.open()
-            await asyncio.wait_for(other.rest(), 10)
+            await asyncio.wait_for(other.rest(), WITHIN_S)
             assert other.text.endswith("done\n")
         assert gone(pids)
 
@@ -212,11 +214,11 @@ def test_other_calls_end_with_an_error_when_all_helpers_are_attacked(number: str
             script += f"while ((SECONDS < END)); do kill -{number} ${{T[@]}}; done"
             attacker = asyncio.create_task(collect(bash, f"({script}) 2>/dev/null"))
             with pytest.raises(Failed) as caught:
-                await asyncio.wait_for(other.rest(), 10)
+                await asyncio.wait_for(other.rest(), WITHIN_S)
             assert caught.value.code == "lost"
             assert gone(pids)
             with pytest.raises(Failed):
-                await asyncio.wait_for(attacker, 10)
+                await asyncio.wait_for(attacker, WITHIN_S)
         await well(bash)
 
     play(scenario)
@@ -260,11 +262,11 @@ def test_a_process_that_stops_its_helpers_whenever_they_wake_is_ended(ending: st
             pids = [*await call.pids(1), call.pid]
             if ending == "timeout":
                 with pytest.raises(DeadlineExceeded):
-                    await asyncio.wait_for(call.rest(), 10)
+                    await asyncio.wait_for(call.rest(), WITHIN_S)
             elif ending == "close":
-                await asyncio.wait_for(bash.close(), 15)
+                await asyncio.wait_for(bash.close(), WITHIN_S)
             else:
-                await asyncio.wait_for(stream.aclose(), 10)
+                await asyncio.wait_for(stream.aclose(), WITHIN_S)
             assert gone(pids)
         await well(bash)
 
@@ -298,7 +300,7 @@ def test_a_family_that_forks_into_new_sessions_is_ended(before: str, tmp_path: P
             call = Call(stream)
             with contextlib.suppress(Failed):
                 await call.words(3 if before else 2)
-            await asyncio.wait_for(stream.aclose(), 15)
+            await asyncio.wait_for(stream.aclose(), WITHIN_S)
         assert not mentioned(str(program))
         await well(bash)
 
@@ -330,7 +332,7 @@ def test_a_guard_that_is_stopped_by_a_tracer_does_not_delay_a_timeout() -> None:
             call = Call(stream)
             await call.words(1)
             with pytest.raises(DeadlineExceeded):
-                await asyncio.wait_for(call.rest(), 10)
+                await asyncio.wait_for(call.rest(), WITHIN_S)
         assert gone([call.pid])
         await well(bash)
 
@@ -422,7 +424,7 @@ def test_no_signal_to_both_helpers_lets_a_command_escape(number: int) -> None:
             with contextlib.suppress(Failed):
                 await call.words(COUNT + 1)
             pids = [int(word) for word in call.text.split() if word.isdigit()]
-            await asyncio.wait_for(stream.aclose(), 10)
+            await asyncio.wait_for(stream.aclose(), WITHIN_S)
         assert len(pids) == COUNT
         assert gone(pids)
         await well(bash)
