@@ -157,7 +157,10 @@ def test_without_a_history_the_charts_start_with_live_values(site: Site) -> None
     ):
         site.open(page, "status")
         expect(page.get_by_text("This server keeps no history")).to_be_visible()
-        expect(page.locator("figure.chart").nth(2).locator("figcaption b")).to_have_text("0")
+        chart = page.locator("figure.chart").nth(2)
+        expect(chart.locator("figcaption b")).to_have_text("0")
+        # One value is visible too.
+        expect(chart.locator("path")).to_have_attribute("d", re.compile(r"^M[\d.]+ [\d.]+(h4|L)"))
         expect(page.locator("figure.chart").nth(0)).to_contain_text("does not report it")
 
 

@@ -5,9 +5,10 @@
 const UNITS = ["B", "KB", "MB", "GB", "TB"];
 export const ACTIVE = new Set(["running", "asking", "cancelling"]);
 
-/** Format a duration: "840 ms", "12.4 s", "4 min 10 s". @param {number} ms */
+/** Format a duration: "< 1 ms", "840 ms", "12.4 s", "4 min 10 s". @param {number} ms */
 export function duration(ms) {
-  if (ms < 999.5) return `${Math.max(0, Math.round(ms))} ms`;
+  if (ms < 0.5) return "< 1 ms";
+  if (ms < 999.5) return `${Math.round(ms)} ms`;
   if (ms < 59_950) return `${(ms / 1000).toFixed(1)} s`;
   const seconds = Math.round(ms / 1000);
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;

@@ -101,9 +101,13 @@ function thin(points, width) {
 function linePath(points, x, y) {
   const pauses = points.slice(1).map((point, index) => point.at - points[index].at).sort((one, two) => one - two);
   const usual = pauses[Math.floor(pauses.length / 2)] || 0;
+  /** Whether there is a gap before a point; before the first and after the last too. @param {number} index */
+  const isBroken = (index) => index === 0 || index === points.length || points[index].at - points[index - 1].at > Math.max(GAP * usual, 10_000);
   return points.map((point, index) => {
-    const isBroken = index === 0 || point.at - points[index - 1].at > Math.max(GAP * usual, 10_000);
-    return `${isBroken ? "M" : "L"}${x(point.at).toFixed(1)} ${y(point.value).toFixed(1)}`;
+    const [left, top] = [x(point.at), y(point.value).toFixed(1)];
+    // A value between two gaps, such as the first one, is a short line.
+    if (isBroken(index) && isBroken(index + 1)) return `M${(left - 2).toFixed(1)} ${top}h4`;
+    return `${isBroken(index) ? "M" : "L"}${left.toFixed(1)} ${top}`;
   }).join("");
 }
 

@@ -168,6 +168,6 @@ function Limits({ limits }) {
 function limitText(name, value) {
   if (name.endsWith("_per_s")) return `${count(value)} per second`;
   if (name.endsWith("_bytes")) return size(value);
-  if (name.endsWith("_s")) return duration(value * 1000);
+  if (name.endsWith("_s")) return value === 0 ? "0 s" : duration(value * 1000);
   return count(value);
 }
