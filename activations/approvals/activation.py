@@ -13,10 +13,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
-from typing import Any, NamedTuple
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
+from typing import Annotated, Any, NamedTuple
 
-from activations.approvals.events import Answered, ApprovalPending, ApprovalSettled, Pending
+from annotated_types import Ge, Le
+
+from activations.approvals.closed_questions import MAX_ENTRIES, ClosedQuestions
+from activations.approvals.events import (
+    Answered,
+    ApprovalPending,
+    ApprovalSettled,
+    Closed,
+    Pending,
+)
 from plexus import (
     Activation,
     Confirm,
@@ -67,6 +77,20 @@ class Approvals(Activation):
     audience = "client"
     version = "1.0.0"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._closed = ClosedQuestions()
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Keep the questions that close while the hub is open."""
+        questions = self.plexus.questions
+        unsubscribe = questions.on_change(partial(self._closed.on_change, questions))
+        try:
+            yield
+        finally:
+            unsubscribe()
+
     @method(title="List open questions", read_only=True, open_world=False, control=True)
     async def pending(
         self, run: int | None = None, limit: int = 100, *, principal: Principal
@@ -90,6 +114,20 @@ class Approvals(Activation):
                 break
             page.append(approval)
         return Pending(page, len(found) - len(page))
+
+    @method(title="List closed questions", read_only=True, open_world=False, control=True)
+    async def closed(
+        self, limit: Annotated[int, Ge(1), Le(MAX_ENTRIES)] = 50, *, principal: Principal
+    ) -> Closed:
+        """List the last questions of your runs that were closed, newest first.
+
+        It has those that runs of this server have asked since its start. The record of a run has
+        its questions for longer.
+
+        Args:
+            limit: Maximum number of questions, 1 to 500.
+        """
+        return Closed(self._closed.latest(principal, limit))
 
     @method(title="Approve or decline", control=True, needs_person=True)
     async def respond(
@@ -125,9 +163,9 @@ class Approvals(Activation):
             run.forget_question(open_question.event.request)
         elif isinstance(open_question.question, _Permission):
             decision = _decision(open_question.question, approve, message, answer)
-            self.plexus.questions.close_separate(run, PERMIT)
             outcome = True if approve else None
             _append(run, answered_event(open_question.event, outcome, outcome, ctx.client))
+            self.plexus.questions.close_separate(run, PERMIT)
             open_question.answer.set_result(decision)
         else:
             _answer(found, approve, message, answer, ctx.client)

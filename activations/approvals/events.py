@@ -6,7 +6,7 @@ from typing import Any
 
 from plexus import Event
 
-__all__ = ("Answered", "ApprovalPending", "ApprovalSettled", "Pending")
+__all__ = ("Answered", "ApprovalClosed", "ApprovalPending", "ApprovalSettled", "Closed", "Pending")
 
 
 class ApprovalPending(Event):
@@ -54,6 +54,43 @@ class ApprovalSettled(Event):
 
     def as_line(self) -> str:
         return f"{self.approval_id} is settled"
+
+
+class ApprovalClosed(Event):
+    """A question that was closed.
+
+    `outcome` is `answered`, `declined`, `expired`, or `closed` if its run has ended. `answer` and
+    `by`, the name of the client, are those of the event `answered` of the run.
+    """
+
+    approval_id: str
+    run: int
+    method: str
+    request: str
+    message: str
+    outcome: str
+    closed_ms: int
+    answer: Any = None
+    by: str | None = None
+
+    def as_text(self) -> str:
+        return self.as_line() + "\n"
+
+    def as_line(self) -> str:
+        by = f" by {self.by}" if self.by else ""
+        return f"{self.approval_id} {self.method} asked: {self.message} ({self.outcome}{by})"
+
+
+class Closed(Event):
+    """Closed questions, newest first."""
+
+    approvals: list[ApprovalClosed]
+
+    def as_text(self) -> str:
+        return "".join(approval.as_text() for approval in self.approvals)
+
+    def as_line(self) -> str:
+        return f"{len(self.approvals)} closed"
 
 
 class Pending(Event):

@@ -40,7 +40,7 @@ from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime.calls import Call
 from plexus.runtime.log import wall_ms
-from plexus.runtime.run import Run
+from plexus.runtime.run import LocalRun, Run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -392,6 +392,55 @@ async def test_a_cancelled_permission_request_is_closed(hub: Plexus) -> None:
     params = {"approval_id": f"{run.id}.permit", "approve": True}
     assert (await failure(hub, "approvals.respond", params)).code == "not_found"
     assert await settled(run) == Cancelled("the caller left")
+
+
+# --- closed --------------------------------------------------------------------------------------
+
+
+async def test_closed_questions_are_listed_with_who_answered_them(open_hub: OpenHub) -> None:
+    hub = open_hub(Asking, Approvals)
+    await hub.open()
+    runs = [(await start_asking(hub, "asking.ask", kind)).run for kind in ("confirm", "prompt")]
+    permission = await permit(hub)
+    other = await start_asking(hub, "asking.ask", "confirm", principal=OTHER)
+    runs[0].answer("1", True, "terminal 1")
+    runs[1].answer("1", None, "page 2")
+    params = {"approval_id": f"{permission.id}.permit", "approve": True}
+    await read(hub.call("approvals.respond", params, client="page 2"))
+    other.run.answer("1", True)
+    late = (await start_asking(hub, "asking.ask", "select")).run
+    assert isinstance(late, LocalRun)
+    late.expire_question("1")  # as its timer does
+    gone = (await start_asking(hub, "asking.ask", "visit")).run
+    gone.cancel("the caller left")
+    await settled(gone)
+    listed = await value(hub, "approvals.closed", {})
+    assert [(each.run, each.outcome, each.answer, each.by) for each in listed.approvals] == [
+        (gone.id, "closed", None, None),
+        (late.id, "expired", None, None),
+        (permission.id, "answered", True, "page 2"),
+        (runs[1].id, "declined", None, "page 2"),
+        (runs[0].id, "answered", True, "terminal 1"),
+    ]
+    assert listed.approvals[-1].message == "Sure?"
+    assert listed.as_line() == "5 closed"
+    assert listed.approvals[-1].as_line().endswith("asked: Sure? (answered by terminal 1)")
+    assert (await value(hub, "approvals.closed", {"limit": 2})).approvals == listed.approvals[:2]
+
+
+async def test_closed_questions_have_a_limit(
+    open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activations.approvals.closed_questions.MAX_ENTRIES", 3)
+    hub = open_hub(Asking, Approvals)
+    await hub.open()
+    for _ in range(5):
+        run = (await start_asking(hub, "asking.say", "x" * 2000)).run
+        run.answer("1", False)
+    listed = (await value(hub, "approvals.closed", {})).approvals
+    assert len(listed) == 3
+    assert listed[0].run == run.id
+    assert len(listed[0].message) == 1000
 
 
 # --- watch ---------------------------------------------------------------------------------------

@@ -35,7 +35,8 @@ def card(page: Page, text: str = "") -> Locator:
 
 
 def answered(page: Page, text: str) -> Locator:
-    return page.locator(".answered li").filter(has_text=text)
+    """Return the last closed question with this text. The server lists those of other tests too."""
+    return page.locator(".answered li").filter(has_text=text).first
 
 
 @contextmanager
@@ -100,6 +101,19 @@ def test_what_was_answered_is_kept_for_other_tabs_and_forgotten_at_logout(
     expect(tab.get_by_role("heading", name="Not connected")).to_be_visible()
     # The page is loaded again meanwhile.
     tab.wait_for_function("() => !JSON.stringify({...localStorage}).includes('Delete')")
+
+
+def test_what_was_answered_while_no_page_was_open_is_listed(site: Site) -> None:
+    with asking(site, "showcase.confirm", message="Shall we paint it?") as run:
+        params = {"run": run, "request": "1", "answer": True}
+        headers = bearer(site.server.token) | {"Substrate-Client": "Phone/1.0"}
+        with site.server.call("plexus.respond", params, **headers) as response:
+            assert response.status == 200
+    with site.page() as page:
+        site.open(page, "questions")
+        entry = answered(page, "Shall we paint it?")
+        expect(entry).to_contain_text("Answered “yes” by Phone,")
+        expect(entry.get_by_role("link")).to_have_attribute("href", f"#/runs/{run}")
 
 
 def test_a_question_can_be_declined(site: Site, page: Page) -> None:

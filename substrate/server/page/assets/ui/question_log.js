@@ -1,5 +1,6 @@
-// The questions that were closed while a tab of this browser was open: what was answered, by whom and
-// when. The log of a run has the same about its own questions, for longer.
+// The questions that were closed lately: what was answered, by whom and when. Those of the server since
+// its start, and those that were closed while a tab of this browser was open, of other processes too.
+// The log of a run has the same about its own questions, for longer.
 
 import { call } from "../core/connection.js";
 import { ACTIVE, clientName } from "../core/format.js";
@@ -21,6 +22,18 @@ const LAST_ITEMS = 50;
 export const settled = signal(load(SETTING, []));
 /** What was typed or chosen in open questions, by approval id. It survives updates and other views. @type {Map<string, any>} */
 export const drafts = new Map();
+
+/** Add what the server knows about closed questions. What this browser has recorded says more. */
+export async function loadSettled() {
+  const { approvals } = await call("approvals.closed", { limit: MAX_ENTRIES });
+  const own = settled.peek();
+  const known = new Map(own.map((each) => [each.approval_id, each]));
+  const others = approvals.filter((/** @type {any} */ each) => (known.get(each.approval_id)?.outcome ?? "closed") === "closed").map((/** @type {any} */ each) => ({
+    approval_id: each.approval_id, run: each.run, method: each.method, message: each.message, outcome: each.outcome,
+    answer: each.answer === undefined || each.answer === null ? "" : answerText(each.answer, null), by: each.by ? clientName(each.by) : each.outcome === "closed" ? "the run has ended" : "", at_ms: each.closed_ms }));
+  const replaced = new Set(others.map((/** @type {Settled} */ each) => each.approval_id));
+  settled.value = [...own.filter((each) => !replaced.has(each.approval_id)), ...others].sort((one, two) => two.at_ms - one.at_ms).slice(0, MAX_ENTRIES);
+}
 
 // What another tab has recorded.
 addEventListener("storage", (event) => {

@@ -1,16 +1,18 @@
 // The inbox: all open questions of runs, and those that were closed lately.
 
 import { readable } from "../core/format.js";
-import { html } from "../core/html.js";
-import { questions, seesQuestions } from "../core/live.js";
+import { html, useEffect } from "../core/html.js";
+import { questions, seesQuestions, snapshots } from "../core/live.js";
 import { NotifyButton } from "../ui/notifications.js";
 import { QuestionCard, settledText } from "../ui/question_card.js";
-import { settled } from "../ui/question_log.js";
+import { loadSettled, settled } from "../ui/question_log.js";
 import { Notice, RunLink } from "../ui/run_parts.js";
 
 /** The Questions view. */
 export function View() {
   const open = questions.value;
+  // When the view opens, and after a lost connection.
+  useEffect(() => { loadSettled().catch(() => {}); }, [snapshots.value]); // without it, those of this browser are shown
   return html`<div class="bar"><h1>Questions</h1><span class="dim" role="status">${open.length ? `${open.length} open` : "none open"}</span><span class="grow"></span><${NotifyButton} /></div>
     ${seesQuestions.value ? null : html`<p class="error">This session may not see questions: it lacks the scope <code>approvals</code>.</p>`}
     ${open.map((question) => html`<${QuestionCard} key=${question.approval_id} question=${question} />`)}
