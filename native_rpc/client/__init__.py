@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import anyio
 from anyio.abc import TaskGroup
@@ -98,23 +98,39 @@ def _transport(
     target: str | Sequence[str], headers: Mapping[str, str], limits: ClientLimits
 ) -> Transport:
     if isinstance(target, str) and not target.startswith(STDIO):
-        url = urlsplit(target)
+        url = _parse_url(target)
         if url.path in ("", "/"):
             url = url._replace(path=PATH)
         resumable = limits.reconnect_s > 0
-        if url.scheme in ("ws", "wss") and url.hostname:
+        if url.scheme in ("ws", "wss"):
             open_socket = partial(WebSocketPipe.open, url.geturl(), headers, limits)
             return PipeTransport(url.geturl(), open_socket, limits, resumable=resumable)
-        if url.scheme in ("http", "https") and url.hostname:
-            return HttpTransport(url, headers, limits, resumable=resumable)
-        raise ValueError(
-            f"Invalid target {target!r}. Use ws://, http://, 'stdio:command' or a list of words."
-        )
+        return HttpTransport(url, headers, limits, resumable=resumable)
     command = shlex.split(target.removeprefix(STDIO)) if isinstance(target, str) else list(target)
     if not command:
         raise ValueError("The command of a target must not be empty.")
     open_process = partial(StdioPipe.open, command, limits)
     return PipeTransport(shlex.join(command), open_process, limits, resumable=False)
+
+
+def _parse_url(target: str) -> SplitResult:
+    """Return the parts of the address of a server. Raises ValueError."""
+    fault = ""
+    try:
+        target.encode()  # an argument that is not UTF-8 cannot be sent as a path
+        url = urlsplit(target)
+        host = (url.hostname or "").encode("idna")
+        port = url.port
+    # Besides ValueError, which says what is wrong, encoding raises UnicodeError, which does not.
+    except UnicodeError:
+        host, port, fault = b"", None, " The host name is invalid."
+    except ValueError as error:
+        host, port, fault = b"", None, f" {error}."
+    if host and port != 0 and url.scheme in ("ws", "wss", "http", "https"):
+        return url
+    raise ValueError(
+        f"Invalid target {target!r}.{fault} Use ws://, http://, 'stdio:command' or a list of words."
+    )
 
 
 class Client:

@@ -413,6 +413,9 @@ def start(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is not None and sys.stdout is None:
         discard_output()
     if ctx.invoked_subcommand is not None and not ctx.meta.get(SERVES):
+        if stdio or mcp:
+            flag = "--stdio" if stdio else "--mcp"
+            raise click.UsageError(f"{flag} serves, so it belongs to `substrate serve` or `dev`.")
         return
     if flags["watch"] and not stdio:
         raise click.UsageError("--watch requires --stdio. An HTTP server always shows its runs.")

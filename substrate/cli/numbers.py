@@ -53,7 +53,7 @@ class Number(click.FloatRange):
             number = float(super().convert(value, param, ctx))
         except click.BadParameter:
             number = math.nan
-        if math.isnan(number):  # is not below any bound
+        if not math.isfinite(number):  # NaN is not below any bound
             wanted = f"a number {number_range(self.min, self.max, above=self.min_open)}".rstrip()
             self.fail(f"{value!r} is not {wanted}.", param, ctx)
         return number

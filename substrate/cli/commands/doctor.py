@@ -224,7 +224,7 @@ def _port_check(port: int, host: str) -> Check:
 
     try:
         socket.create_connection((host, port), 0.3).close()
-    except OSError:
+    except (OSError, UnicodeError):  # no host has this name
         message = f"not running on port {port}; start it with `substrate serve`"
         return Check("server", "optional", message)
     return Check(

@@ -34,6 +34,8 @@ IDENTITY: Final = "substrate"
 PROBE_S: Final = 0.3
 #: Host names of this machine.
 LOCAL_NAMES: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+#: What the address of a server begins with.
+SCHEMES: Final = ("ws://", "wss://", "http://", "https://")
 #: Maximum size of the identity document.
 PROBE_BYTES: Final = 64 * 1024
 
@@ -50,7 +52,7 @@ def identity_of(port: int, host: str = "127.0.0.1") -> dict[str, Any] | None:
     try:
         # Usually nothing listens, and the import of the HTTP client is saved.
         socket.create_connection((host, port), PROBE_S).close()
-    except OSError:
+    except (OSError, UnicodeError):  # no host has this name
         return None
     from http.client import HTTPConnection, HTTPException
 
@@ -68,11 +70,15 @@ def identity_of(port: int, host: str = "127.0.0.1") -> dict[str, Any] | None:
 def server_url(address: str) -> str:
     """Return the URL for the client library. Raises ValueError for an invalid address."""
     url = address if "://" in address else f"ws://{address}"
-    parts = urlsplit(url)
-    if parts.scheme not in ("ws", "wss", "http", "https") or not parts.hostname:
+    fault = None if url.lower().startswith(SCHEMES) else ValueError("another scheme")
+    try:
+        connect(url)  # checks the address, and connects when it is entered
+    except ValueError as error:
+        fault = error
+    if fault is not None:
         raise ValueError(
             f"{address!r} is not a server URL, as in ws://127.0.0.1:4444 or http://127.0.0.1:4444."
-        )
+        ) from fault
     return url
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import sys
@@ -160,4 +161,21 @@ def print_columns(rows: Sequence[Sequence[str]]) -> None:
 
 def print_json_line(value: Any, file: IO[str] | None = None) -> None:
     """Print a value as one line of JSON, to stdout if there is no file."""
-    click.echo(wire.encode(value).decode(), file)
+    try:
+        raw = wire.encode(value)
+    except TypeError:  # the name of a file that is not UTF-8
+        raw = wire.encode(_in_unicode(value))
+    click.echo(raw.decode(), file)
+
+
+def _in_unicode(value: Any) -> Any:
+    """Return a value in which texts that are not Unicode are escaped."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _in_unicode(dataclasses.asdict(value))
+    if isinstance(value, dict):
+        return {_in_unicode(name): _in_unicode(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_unicode(each) for each in value]
+    return value
