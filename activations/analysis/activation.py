@@ -218,7 +218,7 @@ class Analysis(Activation):
         return diagnose(self._environment, paths, thresholds)
 
     async def check_health(self) -> str:
-        """Return the installed analysers. Raises Failed if the extra is not installed."""
+        """Return the installed analysers, or how to install the extra."""
         return self._environment.check()
 
     async def close(self) -> None:

@@ -47,7 +47,7 @@ class Environment:
 
     def boot(self) -> None:
         """Check that the extra is installed, and start the supervisor. Raises Failed."""
-        missing = [package for package, module in ANALYSERS.items() if find_spec(module) is None]
+        missing = _missing_packages()
         if missing:
             raise Failed(
                 f"Code analysis needs the extra `analysis`: {INSTALL}. "
@@ -72,13 +72,22 @@ class Environment:
         return WorkerSettings(str(folder), await asyncio.to_thread(_cache_path), strategy)
 
     def check(self) -> str:
-        """Return the installed analysers. Raises Failed if one is missing."""
+        """Return the installed analysers, or how to install them.
+
+        An optional extra that is not installed leaves the server healthy.
+        """
+        if _missing_packages():
+            return f"not installed: {INSTALL}"
         self.boot()
         return ", ".join(f"{name} {analyser_version(name)}" for name in ANALYSERS)
 
     async def close(self) -> None:
         """End all workers and the supervisor."""
         await self.launcher.close()
+
+
+def _missing_packages() -> list[str]:
+    return [package for package, module in ANALYSERS.items() if find_spec(module) is None]
 
 
 def _cache_path() -> str:
