@@ -6,10 +6,7 @@ reading a stale lock file removes it.
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import importlib.util
-import os
 import platform
 import shutil
 import stat
@@ -17,14 +14,19 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import click
 
-from activations.arbor import Arbor
 from plexus.errors import PlexusError
-from plexus.private_files import data_folder
 from plexus.version import __version__
+from substrate.cli.commands.stored_state import (
+    Check,
+    history_check,
+    mount_checks,
+    plural,
+    store_checks,
+)
 from substrate.cli.main import files_of, settings_of
 from substrate.cli.mcp_hosts.hosts import (
     HOSTS,
@@ -39,22 +41,15 @@ from substrate.cli.target.protocol import Target, result_of
 from substrate.cli.target.selection import running_server
 from substrate.cli.target.server import ServerTarget, identity_of
 from substrate.cli.terminal.tables import print_json_line
-from substrate.run_store.announcement import history_file
 from substrate.security.exposure import connect_address
 from substrate.security.lockfile import find_running, lock_folder
 from substrate.settings import ProjectFiles, Settings, files_to_trust
 
 __all__ = ("doctor",)
 
-#: `optional` is a part that is not set up and not needed.
-Level = Literal["ok", "optional", "warning", "problem"]
-
 #: Needed for connections and for the files and pipes of commands. With fewer, a busy server
 #: rejects clients.
 OPEN_FILES: Final = 1024
-#: Free disk space that the data folder should have.
-FREE_BYTES: Final = 200 * 1024 * 1024
-MIB: Final = 1024 * 1024
 MIN_PYTHON: Final = (3, 11)
 COLOURS: Final = {
     "ok": "green",
@@ -65,22 +60,11 @@ COLOURS: Final = {
 MARKS: Final = {"ok": "OK", "optional": "-"}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Check:
-    """Result of a check."""
-
-    check: str
-    level: Level
-    message: str
-    #: What to do next.
-    next: str = ""
-
-
 @click.command(short_help="Diagnose problems and suggest fixes.")
 @click.option("--json", "as_json", is_flag=True, help="Print each result as a line of JSON.")
 @click.pass_context
 def doctor(ctx: click.Context, *, as_json: bool) -> None:
-    """Check this machine, the server, storage, plugins, models and MCP host entries.
+    """Check this machine, the server, storage, mounts, plugins, models and MCP host entries.
 
     The server is the one on the configured port. The exit code is 1 if there is a problem.
     """
@@ -94,7 +78,7 @@ def doctor(ctx: click.Context, *, as_json: bool) -> None:
     if not as_json:
         problems, warnings = counts["problem"], counts["warning"]
         click.echo(
-            f"{_plural(problems, 'problem')}, {_plural(warnings, 'warning')}, {counts['ok']} OK; "
+            f"{plural(problems, 'problem')}, {plural(warnings, 'warning')}, {counts['ok']} OK; "
             f"{counts['optional']} optional parts (-) are not set up."
         )
     if counts["problem"]:
@@ -109,6 +93,7 @@ def _checks(ctx: click.Context) -> Iterator[Check]:
     yield from lock_checks()
     yield from store_checks(settings)
     yield history_check(settings)
+    yield from mount_checks(settings, files_of(ctx))
     here = LocalTarget(settings, Path.cwd(), files_of(ctx))
     ctx.call_on_close(here.close)
     yield from chain(trust_checks(files_of(ctx), Path.cwd()), plugin_checks(here))
@@ -118,10 +103,6 @@ def _checks(ctx: click.Context) -> Iterator[Check]:
     # The process that answers chats needs the API keys and settings.
     yield from model_checks(here if server is None else server)
     yield from client_checks()
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _print(result: Check) -> None:
@@ -260,75 +241,6 @@ def lock_checks() -> Iterator[Check]:
                 "Nothing to do: the server was killed, or the machine went down.",
             )
     yield Check("lock files", "ok", f"{running} of running servers in {folder}")
-
-
-# --- storage --------------------------------------------------------------------------------------
-
-
-def store_checks(settings: Settings) -> Iterator[Check]:
-    """Check the data folder and the database."""
-    folder = data_folder()
-    existing = next(each for each in (folder, *folder.parents) if each.exists())
-    if not os.access(existing, os.W_OK):
-        next_step = f"chown -R $USER {existing}"
-        yield Check("data", "problem", f"{existing} is not writable", next_step)
-    else:
-        free = shutil.disk_usage(existing).free
-        level: Level = "ok" if free >= FREE_BYTES else "warning"
-        next_step = "" if level == "ok" else "Free some disk space."
-        yield Check("data", level, f"{folder}, {free // MIB} MiB free", next_step)
-    trees = Arbor(settings.database)
-    if trees.is_empty():
-        yield Check("store", "ok", "empty")
-        return
-    try:
-        detail, size = asyncio.run(_probe_store(trees))
-    except (PlexusError, OSError) as error:
-        yield Check(
-            "store",
-            "problem",
-            f"cannot open the database: {error}",
-            "Check the file, or use another with `substrate --database FILE`.",
-        )
-        return
-    yield Check("store", "ok", detail + ("" if size is None else f", {size / MIB:.1f} MiB"))
-
-
-async def _probe_store(trees: Arbor) -> tuple[str, int | None]:
-    try:
-        return await trees.check_health(), trees.size()
-    finally:
-        await trees.close()
-
-
-def history_check(settings: Settings) -> Check:
-    """Report whether and where runs are recorded. The database is not opened."""
-    if settings.record == "off":
-        return Check("history", "ok", "runs are not recorded (record is off)")
-    file = history_file(settings)
-    if file is None:
-        place = "the PostgreSQL database"
-    else:
-        size = sum(_size(file.with_name(file.name + suffix)) for suffix in ("", "-wal"))
-        place = f"{file}, {size / MIB:.1f} MiB" if _size(file) else f"{file}, empty"
-    rules = len(settings.record_methods) + len(settings.history_methods)
-    kept = (
-        f"kept for {settings.history_days:g} days and up to {settings.history_bytes / MIB:.0f} MiB"
-    )
-    return Check(
-        "history",
-        "ok",
-        f"record is {settings.record}, in {place}; {kept}"
-        + (f"; rules for methods: {rules}" if rules else ""),
-        "Set record to off to switch it off." if settings.record == "all" else "",
-    )
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0
 
 
 # --- the project folder ---------------------------------------------------------------------------

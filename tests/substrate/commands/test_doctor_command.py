@@ -148,6 +148,28 @@ def test_a_broken_plugin_is_a_problem(tmp_path: Path) -> None:
     assert f"{broken} was skipped: SyntaxError" in message
 
 
+def test_every_mount_is_reported_without_starting_its_server(tmp_path: Path, home: Path) -> None:
+    assert results_of(run_doctor(tmp_path)[1], "mounts") == [
+        ("optional", "no servers are mounted. substrate mount import")
+    ]
+    mount = ("mount", "add", "--no-check")
+    assert run(*mount, "new", "--", sys.executable, cwd=tmp_path).returncode == 0
+    assert run(*mount, "gone", "--", "/nowhere/server", cwd=tmp_path).returncode == 0
+    assert run(*mount, "remote", "https://${NOHOST}/mcp", cwd=tmp_path).returncode == 0
+    code, findings = run_doctor(tmp_path)
+    assert code == 1
+    found = dict(text.split(" ", 1) for _, text in results_of(findings, "mounts"))
+    assert found == {
+        "new": "was never listed. substrate mount refresh new",
+        "gone": "starts '/nowhere/server', which is not a program on PATH. "
+        "Install it, or change the mount.",
+        "remote": "needs variables that are not set: NOHOST. Set them where the server starts.",
+    }
+    (home / "xdg_config_home" / "substrate" / "mounts.toml").write_text("[mounts.x]\nnothing = 1\n")
+    [(level, message)] = results_of(run_doctor(tmp_path)[1], "mounts")
+    assert (level, "x is not mounted: " in message) == ("problem", True)
+
+
 def test_a_configured_sandbox_must_be_installed(tmp_path: Path) -> None:
     empty = tmp_path / "bin"
     empty.mkdir()
@@ -279,6 +301,11 @@ def test_the_history_is_reported_without_opening_it(tmp_path: Path, home: Path) 
     assert message.startswith(f"record is all, in {file}, empty; kept for 7 days and up to 954 MiB")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"no database" * 100_000)
+    code, findings = run_doctor(tmp_path)
+    [(level, message)] = results_of(findings, "history")
+    assert (code, level) == (1, "problem")
+    assert message.startswith(f"{file} is not a readable SQLite database")
+    file.write_bytes(b"SQLite format 3\0" + b"no database" * 100_000)
     file.with_name("runs.db-wal").write_bytes(b"x" * 1024 * 1024)
     variables = {"SUBSTRATE_RECORD": "metadata", "SUBSTRATE_HISTORY_METHODS": "*@failed=30"}
     [(level, message)] = results_of(run_doctor(tmp_path, **variables)[1], "history")
