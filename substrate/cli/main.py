@@ -216,6 +216,11 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+        except click.Abort as error:  # of a prompt, at Ctrl-C or Ctrl-D
+            if not isinstance(error.__context__, KeyboardInterrupt):
+                raise
+            click.echo(err=True)
+            ctx.exit(INTERRUPTED)
         except PlexusError as error:
             raise click.ClickException(f"{error.message} ({error.code})") from error
         except OSError as error:

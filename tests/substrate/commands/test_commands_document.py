@@ -69,7 +69,7 @@ substrate call --exit-code bash.execute 'exit 3'        # exits with 3
 substrate call bash.execute --timeout-s soon ls         # exits with 2
 ```
 
-Every command exits with 0 for success, 1 for a failure, 2 for wrong parameters and 130 after Ctrl-C. With `--exit-code`, `call` and `attach` pass on the exit code of the command that the method has run.
+Every command exits with 0 for success, 1 for a failure, 2 for wrong parameters and 130 after Ctrl-C; a server that Ctrl-C stops exits with 0. With `--exit-code`, `call` and `attach` pass on the exit code of the command that the method has run.
 
 An unexpected exception of a plugin is shown with its text and its line to you; a client with another token gets a reference number for the server's log only, except from `substrate dev` on this machine.
 
