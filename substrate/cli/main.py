@@ -77,6 +77,7 @@ COMMANDS = {
     "dev": "substrate.cli.commands.dev:dev",
     "doctor": "substrate.cli.commands.doctor:doctor",
     "help": "substrate.cli.commands.help:show_help",
+    "ide": "substrate.cli.commands.ide:ide",
     "import": "substrate.cli.commands.import_server:import_server",
     "list": "substrate.cli.commands.list:list_methods",
     "mcp": "substrate.cli.commands.mcp:mcp",
@@ -97,7 +98,7 @@ COMMANDS = {
 
 #: The commands in the order of the help text, by what they are for. A test compares the two.
 SECTIONS = {
-    "Serve": ("serve", "open", "dev", "doctor", "config"),
+    "Serve": ("serve", "open", "ide", "dev", "doctor", "config"),
     "Call methods": ("list", "call", "schema", "chat", "tasks"),
     "Follow runs": ("runs", "show", "attach", "watch", "replay", "respond", "cancel"),
     "Write activations": ("new", "check", "codegen", "import"),

@@ -16,7 +16,16 @@ from child_processes import clean_environment
 from network import ANSWER_S, Server
 from websockets.sync.client import ClientConnection, connect
 
-__all__ = ("EditorClient", "connected", "editor_server", "lock_of", "respond", "wait_for")
+__all__ = (
+    "EditorClient",
+    "connected",
+    "connected_to",
+    "editor_server",
+    "lock_of",
+    "locks",
+    "respond",
+    "wait_for",
+)
 
 HEADER = "x-claude-code-ide-authorization"
 
@@ -135,26 +144,30 @@ class EditorClient:
 
 
 @contextmanager
-def connected(
-    folder: Path,
-    *,
-    client: str = "claude-code",
-    revision: str = "2024-11-05",
-    token: str | None = None,
-    path: str = "",
-) -> Iterator[EditorClient]:
+def connected(folder: Path, **options: str) -> Iterator[EditorClient]:
     """Connect to the only running editor of a folder and complete the handshake."""
-    port, lock = lock_of(folder)
+    port, _ = lock_of(folder)
+    with connected_to(folder, port, **options) as peer:
+        yield peer
+
+
+@contextmanager
+def connected_to(
+    folder: Path, port: int, *, client: str = "claude-code", path: str = ""
+) -> Iterator[EditorClient]:
+    """Connect to the editor on a port and complete the handshake."""
+    lock = json.loads((folder / "claude" / "ide" / f"{port}.lock").read_text())
     with connect(
         f"ws://127.0.0.1:{port}{path}",
         subprotocols=["mcp"],  # type: ignore[list-item]  # a NewType of str
-        additional_headers={HEADER: lock["authToken"] if token is None else token},
+        additional_headers={HEADER: lock["authToken"]},
         max_size=None,
     ) as socket:
         peer = EditorClient(socket)
         info = {"name": client, "version": "1.0"}
         peer.request(
-            "initialize", {"protocolVersion": revision, "capabilities": {}, "clientInfo": info}
+            "initialize",
+            {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": info},
         )
         peer.notify("notifications/initialized")
         peer.notify("ide_connected", {"pid": os.getpid()})

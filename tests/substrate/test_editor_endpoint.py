@@ -7,13 +7,25 @@ import json
 import os
 import signal
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from editor_client import EditorClient, connected, editor_server, lock_of, locks, respond, wait_for
+from child_processes import clean_environment
+from editor_client import (
+    EditorClient,
+    connected,
+    connected_to,
+    editor_server,
+    lock_of,
+    locks,
+    respond,
+    wait_for,
+)
 from network import Server
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
@@ -158,6 +170,46 @@ def test_a_folder_that_cannot_be_written_is_reported_and_the_server_runs(folder:
         assert "cannot start" in error["message"]
         assert result_of(server, "ide.status")["on"] is False
         assert result_of(server, "ide.status")["reason"]
+    finally:
+        server.stop()
+
+
+def ide_command(folder: Path, *arguments: str, port: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "substrate", "--port", str(port), "ide", *arguments],
+        env=clean_environment(CLAUDE_CONFIG_DIR=str(folder / "claude")),
+        cwd=folder / "work",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_command_prints_what_to_do_and_switches_the_editor(folder: Path) -> None:
+    nobody = ide_command(folder, port=1)
+    assert "substrate --ide" in nobody.stdout
+    assert ide_command(folder, "on", port=1).returncode == 1
+    settings = {"CLAUDE_CONFIG_DIR": str(folder / "claude")}
+    server = Server(settings=settings, cwd=folder / "work")
+    try:
+        off = ide_command(folder, port=server.port).stdout
+        assert f"The editor is off.\nSwitch it on:\n  substrate --port {server.port} ide on" in off
+        state = json.loads(ide_command(folder, "on", "--json", port=server.port).stdout)
+        assert state["on"] is True
+        other = folder / "claude" / "ide" / "1.lock"
+        entry = {"ideName": "Neovim", "pid": os.getpid(), "workspaceFolders": [str(folder)]}
+        other.write_text(json.dumps(entry))
+        (folder / "claude" / "ide" / "2.lock").write_text("[]")
+        with connected_to(folder, state["port"]):
+            shown = ide_command(folder, port=server.port)
+        assert f"The editor is on for {folder / 'work'}, port {state['port']}" in shown.stdout
+        assert f"  claude-code/1.0, process {os.getpid()}\n" in shown.stdout
+        assert "  claude --ide\n" in shown.stdout
+        assert f"CLAUDE_CODE_SSE_PORT={state['port']} " in shown.stdout
+        assert "Other editors are running for this folder: Neovim (port 1)." in shown.stderr
+        assert ide_command(folder, "off", port=server.port).stdout == "The editor is off.\n"
+        assert [path.name for path in locks(folder)] == ["1.lock", "2.lock"]
     finally:
         server.stop()
 

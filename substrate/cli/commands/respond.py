@@ -180,7 +180,7 @@ def _ask_all(
         counted = f"{number} of {len(pending)}: " if len(pending) > 1 else ""
         title = f"{counted}run {each['run']}, {each['method']}"
         click.echo(coloured(title, "cyan"), err=True)
-        if each.get("details"):
+        if each.get("details") and each["kind"] != "diff":  # the prompt shows the diff
             click.echo(coloured(pretty_json(each["details"]), DIM), err=True)
         try:
             target.run(_ask_one(target, prompter, each))

@@ -15,6 +15,7 @@ from typing import IO, Any, NamedTuple
 
 from plexus.errors import PlexusError
 from substrate.cli.schema_options import Shape, format_value, shape_of
+from substrate.cli.terminal.diff_text import diff_lines
 from substrate.cli.terminal.display import stdin_is_terminal
 
 __all__ = ("Prompter", "Rejected")
@@ -71,6 +72,7 @@ class Prompter:
             "select_many": self._select_many,
             "form": partial(self._form, rejected=rejected),
             "visit": self._visit,
+            "diff": self._diff,
         }
         async with self._lock:
             return await self._answer(prompts.get(request["kind"], self._prompt), request)
@@ -99,6 +101,26 @@ class Prompter:
         """Show a URL and ask whether the user opened it."""
         self._say(str((request.get("details") or {}).get("url", "")))
         return await self._confirm(request)
+
+    async def _diff(self, request: Request) -> dict[str, Any]:
+        """Show a proposed change, and ask whether to accept all of it, parts or nothing."""
+        details = request.get("details") or {}
+        for line in diff_lines(details):
+            self._say(line)
+        count = int(details.get("hunks") or 0)
+        choice = f"y/n/1-{count}" if count > 1 else "y/n"
+        while True:
+            text = (await self._line(f"{request['message']} [{choice}] ")).strip().lower()
+            if text in YES:
+                return {"decision": "accept"}
+            if text in NO:
+                reason = (await self._line("Reason (optional): ")).strip()
+                return {"decision": "reject"} | ({"reason": reason} if reason else {})
+            chosen = [_number(each, count) for each in text.replace(",", " ").split()]
+            if count > 1 and chosen and None not in chosen:
+                return {"decision": "accept", "hunks": chosen}
+            parts = " To accept single changes, type their numbers." if count > 1 else ""
+            self._say(f"Type y or n.{parts} Ctrl-D rejects.")
 
     async def _prompt(self, request: Request) -> Any:
         shape = shape_of(request.get("schema", {}), {})
@@ -203,6 +225,11 @@ class Prompter:
 def _set_done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _number(text: str, count: int) -> int | None:
+    """Return the index of a change by its number from 1, or None."""
+    return int(text) - 1 if text.isdecimal() and 0 < int(text) <= count else None
 
 
 def _pick(text: str, values: list[str]) -> str | None:

@@ -18,7 +18,7 @@ from plexus.private_files import make_folders
 from plexus.process_identity import ENDED, host_id, start_time
 from substrate.security.private_files import read_json, write_private
 
-__all__ = ("NAME", "LockFiles", "lock_folder", "remove_stale")
+__all__ = ("NAME", "LockFiles", "editors_for", "lock_folder", "remove_stale")
 
 #: The name of this editor in its lock files.
 NAME: Final = "Substrate"
@@ -84,6 +84,24 @@ def remove_stale(folder: Path) -> None:
         with contextlib.suppress(OSError, ValueError):
             if stat.S_ISREG(path.lstat().st_mode) and _is_stale(read_json(path)):
                 path.unlink(missing_ok=True)
+
+
+def editors_for(project: Path, own_port: int) -> list[tuple[str, int]]:
+    """Return names and ports of the other editors that are running for a folder."""
+    found = []
+    for path in sorted(lock_folder().glob("*.lock"))[:MAX_FILES]:
+        with contextlib.suppress(OSError, ValueError):
+            port, entry = int(path.stem), read_json(path)
+            if port != own_port and _is_for(entry, project):
+                found.append((str(entry.get("ideName") or "an editor")[:100], port))
+    return found
+
+
+def _is_for(entry: Any, project: Path) -> bool:
+    match entry:
+        case {"workspaceFolders": [*folders], "pid": int(pid)} if pid > 0 and _exists(pid):
+            return any(isinstance(each, str) and project.is_relative_to(each) for each in folders)
+    return False
 
 
 def _is_stale(entry: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from command_line import lines, terminal
+from command_line import lines, terminal, without_colours
 from terminal_server import Running, running
 
 
@@ -70,6 +70,48 @@ def test_all_pending_questions_are_prompted_in_order(server: Running) -> None:
         assert screen.end()[0] == 0
         assert lines(first.out.wait_for(r"(\{.*complete.*\})\n")[1])[0]["result"] is True
         assert lines(second.out.wait_for(r"(\{.*complete.*\})\n")[1])[0]["result"] == "blue"
+
+
+def test_a_diff_is_shown_in_colours_and_single_changes_can_be_accepted(server: Running) -> None:
+    old = "".join(f"line {number}\n" for number in range(20))
+    (server.project / "a.txt").write_text(old)
+    new = old.replace("line 1\n", "one\n").replace("line 18\n", "\x1b[31mlast\n")
+    asked = ["ide.open_diff", "--old-file-path", "a.txt", "--new-file-contents", new]
+    with (
+        server.called(*asked, state="asking") as (process, _),
+        terminal(*server.flags, "respond", cwd=server.project) as screen,
+    ):
+        shown = screen.screen.wait_for(r"(?s)(.*)Change a.txt \(\+2 -2\)\? \[y/n/1-2\] $")[1]
+        plain = without_colours(shown)
+        assert "  1 -line 1\n    +one\n" in plain
+        assert "  2 -line 18\n    +\\u001b[31mlast\n" in plain
+        assert "\x1b[31m-line 1\x1b[0m" in shown
+        assert "\x1b[32m+one\x1b[0m" in shown
+        screen.type("3\n")
+        screen.screen.wait_for("To accept single changes, type their numbers.")
+        screen.type("1\n")
+        assert screen.end()[0] == 0
+        assert process.end() == 0
+        review = lines(process.out.rest())[-1]["result"]
+        assert review["outcome"] == "edited"
+        assert review["text"] == old.replace("line 1\n", "one\n")
+
+
+def test_a_diff_is_rejected_with_a_reason(server: Running) -> None:
+    asked = ["ide.open_diff", "--old-file-path", "new.txt", "--new-file-contents", "1\n"]
+    with (
+        server.called(*asked, state="asking") as (process, _),
+        terminal(*server.flags, "respond", cwd=server.project) as screen,
+    ):
+        screen.screen.wait_for(r"Create new.txt \(\+1 -0\)\? \[y/n\] $")
+        screen.type("n\n")
+        screen.screen.wait_for(r"Reason \(optional\): $")
+        screen.type("not here\n")
+        assert screen.end()[0] == 0
+        assert process.end() == 0
+        review = lines(process.out.rest())[-1]["result"]
+        assert (review["outcome"], review["reason"]) == ("rejected", "not here")
+        assert review["by"].startswith("substrate respond")
 
 
 def test_ctrl_c_leaves_questions_pending(server: Running) -> None:
