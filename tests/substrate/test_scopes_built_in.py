@@ -47,6 +47,20 @@ CHANGES = {
     "python": [
         *("python.close_session", "python.evaluate", "python.interrupt", "python.reset"),
         "python.restart",
+        "ide.execute_code",
+    ],
+    # They read any file of the project, and what others propose to change there.
+    "ide": [
+        *("ide.activate_document", "ide.answer_diff", "ide.check", "ide.close_all_diff_tabs"),
+        *("ide.close_document", "ide.close_tab", "ide.comment", "ide.diagnostics", "ide.diff"),
+        *("ide.diff_comments", "ide.diffs", "ide.document_dirty", "ide.edit_document"),
+        *("ide.find_files", "ide.format_document", "ide.get_cursor", "ide.get_latest_selection"),
+        *("ide.get_selection", "ide.list_folder", "ide.mention", "ide.open_diff"),
+        *("ide.open_document", "ide.open_editors", "ide.open_file", "ide.open_files"),
+        *("ide.read_document", "ide.read_file", "ide.reformat_file", "ide.revert_document"),
+        *("ide.save_document", "ide.save_file", "ide.select", "ide.set_cursor"),
+        *("ide.set_selection", "ide.status", "ide.switch", "ide.uncomment", "ide.watch"),
+        "ide.workspace_folders",
     ],
     "tasks": [
         *("tasks.close_task", "tasks.create_task", "tasks.delete", "tasks.import"),
