@@ -18,6 +18,7 @@ MAX_PATTERNS: Final = 2000
 MAX_CHARACTERS: Final = 500
 #: A segment that matches any number of folders.
 ANY_DEPTH: Final = None
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 class _Pattern(NamedTuple):
@@ -96,10 +97,16 @@ def _parse_line(line: str) -> _Pattern | None:
             if not segments or segments[-1] is not ANY_DEPTH:
                 segments.append(ANY_DEPTH)
         else:
-            segments.append(re.compile(fnmatch.translate(part.replace("[^", "[!"))))
+            plain = _ESCAPED.sub(_unescaped, part.replace("[^", "[!"))
+            segments.append(re.compile(fnmatch.translate(plain)))
     if segments and segments[-1] is ANY_DEPTH:  # `a/**` matches what is in a, not a itself
         segments.append(re.compile(".+", re.DOTALL))
     return _Pattern(tuple(segments), negated, folders_only)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """Return the form in which fnmatch, which knows no backslash, takes a character literally."""
+    return f"[{found[1]}]" if found[1] in "*?[" else found[1]
 
 
 def _matches(segments: Sequence[re.Pattern[str] | None], parts: Sequence[str]) -> bool:
