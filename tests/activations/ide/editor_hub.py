@@ -15,6 +15,7 @@ from hub_calls import Namespace, call, register
 from activations.approvals import Approvals
 from activations.ide import Ide
 from plexus import Activation, Event, Plexus, Principal
+from plexus.errors import PlexusError
 from plexus.events import ErrorEvent
 from plexus.principal import LOCAL
 from plexus.runtime.builtin import PlexusActivation
@@ -34,9 +35,14 @@ class Editor(Namespace):
         self.ide = ide
         self.folder = ide.workspace.folder
 
-    async def error(self, method: str, _as: Principal = LOCAL, **params: Any) -> ErrorEvent:
-        """Return the error of a call, which must be its only event."""
-        [event] = await call(self.hub, f"ide.{method}", params, _as)
+    async def error(
+        self, method: str, _as: Principal = LOCAL, **params: Any
+    ) -> ErrorEvent | PlexusError:
+        """Return the error of a call: it is refused, or the error is its only event."""
+        try:
+            [event] = await call(self.hub, f"ide.{method}", params, _as)
+        except PlexusError as error:
+            return error
         assert isinstance(event, ErrorEvent), event
         return event
 
