@@ -112,6 +112,7 @@ function Rows({ chosen }) {
     else return;
     event.preventDefault();
   };
+  if (!entries.length) return html`<p class="dim">${rows.map(({ text }) => text)}</p>`;
   return html`<ul class="file-tree plain" role="tree" aria-label="Files of the workspace" ref=${list} onKeyDown=${onKeyDown}>${rows.map(({ entry, text, depth, key }) => (entry
     ? html`<li key=${key} class="file-row" data-depth=${Math.min(depth, 12)} data-kind=${entry.kind} data-ignored=${entry.ignored ? "" : null} role="treeitem" aria-level=${depth + 1} aria-selected=${String(entry.path === chosen)}
         aria-expanded=${entry.kind === "folder" ? String(expanded.value.has(entry.path)) : null} tabindex=${entry.path === active ? "0" : "-1"} title=${readable(entry.path)}
