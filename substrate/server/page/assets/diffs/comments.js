@@ -2,7 +2,7 @@
 
 import { call } from "../core/connection.js";
 import { clientName, readable } from "../core/format.js";
-import { html, useEffect, useRef, useState } from "../core/html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../core/html.js";
 import { Ago } from "../ui/run_parts.js";
 import { attempt } from "../ui/toast.js";
 
@@ -42,7 +42,7 @@ function CommentForm({ place, isOpen, onAdd, onCancel }) {
   const [text, setText] = useState("");
   const [isSending, setSending] = useState(false);
   const field = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
-  useEffect(() => field.current?.focus(), []);
+  useLayoutEffect(() => field.current?.focus(), []); // at once: the next keys are part of the comment
   const submit = async (/** @type {Event} */ event) => {
     event.preventDefault();
     if (!text.trim() || isSending) return;

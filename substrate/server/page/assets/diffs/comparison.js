@@ -8,7 +8,7 @@ import { Review } from "./review.js";
 export function Comparison({ old, text, language, titles }) {
   const host = useRef(/** @type {HTMLDivElement | null} */ (null));
   useEffect(() => {
-    const review = new Review({ old, text, language, eol: lineEndOf(old, text), hunks: [], titles }, undefined, () => {});
+    const review = new Review({ old, text, language, eol: lineEndOf(old, text), hunks: [], titles, isReadOnly: true }, undefined, () => {});
     review.mount(/** @type {HTMLDivElement} */ (host.current), { isSplit: innerWidth > 720, isCollapsed: true, wrap: true });
     return () => review.unmount();
   }, [old, text]);

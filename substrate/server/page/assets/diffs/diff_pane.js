@@ -12,6 +12,7 @@ import { diffLink, fileLink, nameOf } from "../files/places.js";
 import { QuestionCard } from "../ui/question_card.js";
 import { drafts, recordAnswer } from "../ui/question_log.js";
 import { Notice } from "../ui/run_parts.js";
+import { title } from "../ui/title.js";
 import { announce, toast } from "../ui/toast.js";
 import { Comments } from "./comments.js";
 import { DiffBar } from "./diff_bar.js";
@@ -80,6 +81,7 @@ function Loaded({ loaded, onComments }) {
     for (const each of comments) review.commented[each.side].push(each.line);
     review.redraw();
   }, [comments, layout]);
+  useEffect(() => { title.value = nameOf(info.path); }, [info.path]);
   useEffect(() => {
     if (!end) return;
     review.finish();

@@ -1,6 +1,6 @@
 // Asks for the reason of a rejection, which the program receives.
 
-import { html, useEffect, useRef, useState } from "../core/html.js";
+import { html, useLayoutEffect, useRef, useState } from "../core/html.js";
 
 const MAX_CHARS = 4000;
 
@@ -8,7 +8,7 @@ const MAX_CHARS = 4000;
 export function RejectDialog({ comments, onReject, onClose }) {
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const [reason, setReason] = useState("");
-  useEffect(() => dialog.current?.showModal(), []);
+  useLayoutEffect(() => dialog.current?.showModal(), []); // at once: the next keys are part of the reason
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
     onReject(reason.trim());

@@ -8,7 +8,7 @@ import { choiceGutter, chunksOf, mark, marked } from "./marks.js";
 
 /** @typedef {import("./marks.js").Chunk} Chunk */
 /** @typedef {{old_start: number, old_lines: number, new_start: number, new_lines: number}} Hunk */
-/** @typedef {{old: string, text: string, language: string, eol: string, hunks: Hunk[], titles: string[]}} Change */
+/** @typedef {{old: string, text: string, language: string, eol: string, hunks: Hunk[], titles: string[], isReadOnly?: boolean}} Change */
 /** @typedef {{isSplit: boolean, isCollapsed: boolean, wrap: boolean}} Layout */
 /** What a person has done so far. @typedef {{text: string, rejected: {from: number, to: number}[]}} Progress */
 
@@ -68,7 +68,7 @@ export class Review {
     const readOnly = [EditorState.readOnly.of(true), EditorView.editable.of(false)];
     const extensions = [
       keymap.of([{ key: "Escape", run: () => { this.edit(false); return true; } }]),
-      choiceGutter((chunk) => !this._isRejected(chunk), (index) => this.toggle(index)),
+      change.isReadOnly ? [] : choiceGutter((chunk) => !this._isRejected(chunk), (index) => this.toggle(index)),
       shared("new", change.titles[1]),
       this._editable.of(this.isEditing.peek() ? [] : readOnly),
       EditorView.updateListener.of((update) => this._onUpdate(update)),

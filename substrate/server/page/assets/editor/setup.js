@@ -47,20 +47,20 @@ export function revealInvisible(root) {
 }
 
 const COLOURS = HighlightStyle.define([
-  { tag: [tags.keyword, tags.modifier, tags.operatorKeyword], color: "light-dark(#7420a8, #d3a4f2)" },
+  { tag: [tags.keyword, tags.modifier, tags.operatorKeyword], color: "light-dark(#7420a8, #dab3f5)" },
   { tag: [tags.string, tags.special(tags.string), tags.regexp, tags.monospace], color: "light-dark(#0b5a34, #8fdcb0)" },
   { tag: [tags.number, tags.bool, tags.null, tags.atom], color: "light-dark(#7a3e00, #f0bd77)" },
-  { tag: [tags.comment, tags.meta, tags.quote], color: "light-dark(#4a5363, #aab6c8)", fontStyle: "italic" },
+  { tag: [tags.comment, tags.meta, tags.quote], color: "light-dark(#464f5e, #b2bdce)", fontStyle: "italic" },
   { tag: [tags.definition(tags.variableName), tags.function(tags.variableName), tags.heading, tags.link, tags.url], color: "light-dark(#164a9e, #9cc0ff)" },
   { tag: [tags.typeName, tags.className, tags.standard(tags.variableName), tags.tagName, tags.attributeName, tags.propertyName], color: "light-dark(#0a5560, #83d6de)" },
   { tag: [tags.heading, tags.strong], fontWeight: "bold" },
   { tag: tags.emphasis, fontStyle: "italic" },
-  { tag: tags.inserted, color: "var(--good)" },
-  { tag: tags.deleted, color: "var(--bad)" },
+  { tag: tags.inserted, color: "light-dark(#0b5a34, #6fe0a8)" },
+  { tag: tags.deleted, color: "light-dark(#8f1a12, #ffaaa3)" },
 ]);
 
-const DELETED = "light-dark(#f6b8b3, #7c302c)";
-const INSERTED = "light-dark(#a3dcbb, #1d6544)";
+const DELETED = "light-dark(#f6b8b3, #632624)";
+const INSERTED = "light-dark(#a3dcbb, #154b34)";
 const THEME = EditorView.theme({
   "&": { backgroundColor: "var(--panel)", color: "var(--text)", fontSize: "13px" },
   "&.cm-focused": { outline: "none" },
@@ -70,6 +70,7 @@ const THEME = EditorView.theme({
   ".cm-cursor": { borderLeftColor: "var(--text)" },
   "&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground": { background: "light-dark(#c9dcff, #2b4373)" },
   ".cm-gutters": { backgroundColor: "var(--panel)", color: "var(--dim)", border: "0" },
+  ".cm-activeLine": { backgroundColor: "light-dark(#f1f5fb, #1b2431)" },
   ".cm-specialChar": { color: "var(--bad)", border: "1px solid currentColor", borderRadius: "3px", padding: "0 2px", margin: "0 1px", fontSize: "11px", unicodeBidi: "isolate", direction: "ltr" },
   ".cm-selectionMatch": { backgroundColor: "light-dark(#e8ecf4, #2c3648)" },
   ".cm-searchMatch": { backgroundColor: "var(--match)" },
@@ -89,7 +90,7 @@ const THEME = EditorView.theme({
   ".cm-collapsedLines:before": { content: "'⋯' !important" },
   ".cm-collapsedLines:after": { content: "'' !important" },
   ".cm-currentChange": { boxShadow: "inset 3px 0 var(--accent)" },
-  ".cm-notChosen": { opacity: ".55", textDecoration: "line-through" },
+  "&.cm-merge-b .cm-notChosen, &.cm-merge-b .cm-notChosen .cm-changedText": { background: "var(--grey-back) !important", textDecoration: "line-through" },
   ".cm-chooseGutter": { width: "22px", cursor: "pointer", textAlign: "center", color: "var(--accent)" },
   ".cm-commented": { backgroundImage: "linear-gradient(var(--warn), var(--warn))", backgroundSize: "3px 100%", backgroundPosition: "right", backgroundRepeat: "no-repeat" },
   ".cm-problem": { textDecoration: "underline wavy var(--warn)", textUnderlineOffset: "3px" },

@@ -12,7 +12,7 @@ import { diffLink, fileLink, nameOf } from "./places.js";
 export function Tabs({ file, diff }) {
   const [closing, setClosing] = useState("");
   const list = useRef(/** @type {HTMLElement | null} */ (null));
-  useEffect(() => list.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [file, diff]);
+  useEffect(() => list.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [file, diff, documents.value.size, diffs.value.size]);
   const leave = (/** @type {string} */ path) => {
     if (path !== file) return;
     const next = [...documents.peek().keys()].filter((each) => each !== path).pop();

@@ -73,6 +73,13 @@ export function Tree({ chosen }) {
     addEventListener("focus", refreshTree);
     return () => removeEventListener("focus", refreshTree);
   }, []);
+  useEffect(() => {
+    const folder = chosen.slice(0, Math.max(0, chosen.lastIndexOf("/")));
+    if (!chosen) return;
+    // The file that is shown is in the tree, also if it is new.
+    folder.split("/").forEach((_, at, parts) => folder && expand(parts.slice(0, at + 1).join("/"), true));
+    if (!folders.peek().get(folder)?.entries.some((each) => each.path === chosen)) read(folder);
+  }, [chosen]);
   const toggleIgnored = (/** @type {any} */ event) => {
     showsIgnored.value = event.target.checked;
     save("files.ignored", showsIgnored.value);

@@ -5,7 +5,7 @@ import { link } from "../core/router.js";
 import { DiffPane } from "../diffs/diff_pane.js";
 import { WaitingList } from "../diffs/waiting_list.js";
 import { FilePane } from "../files/file_pane.js";
-import { diffs, isKnown, refusal, reveal, status, watchIde } from "../files/ide.js";
+import { isKnown, refusal, reveal, status, watchIde } from "../files/ide.js";
 import { IdeSwitch } from "../files/ide_switch.js";
 import { fileLink, nameOf } from "../files/places.js";
 import { Tabs } from "../files/tabs.js";
@@ -20,9 +20,9 @@ export function View({ parts: [kind = "", name = ""] }) {
   const diff = kind === "diff" ? name : "";
   useEffect(watchIde, []);
   useEffect(() => {
-    title.value = file || diff ? nameOf(file || diffs.value.get(diff)?.path || "Change") : "";
+    if (!diff) title.value = file ? nameOf(file) : "";
     return () => { title.value = ""; };
-  }, [file, diff, diffs.value]);
+  }, [file, diff]);
   const wanted = reveal.value;
   useEffect(() => {
     if (!wanted || wanted.path === file) return;
