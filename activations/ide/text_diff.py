@@ -1,13 +1,15 @@
 """The changes between two texts: hunks of lines, a unified diff, and chosen hunks applied.
 
-The time is bounded: what is equal at both ends is cut off first, and texts whose rest is still
-large become a single hunk.
+The time is bounded: what is equal at both ends is cut off first. If the rest is large, lines that
+occur once in both texts divide it; a part that is still large becomes a single hunk.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from plexus import InvalidParams
@@ -96,24 +98,78 @@ class TextDiff(NamedTuple):
 def compare(old_text: str, new_text: str) -> TextDiff:
     """Return the changes from one text to another."""
     old, new = _split(old_text), _split(new_text)
-    start = 0
-    shorter = min(len(old), len(new))
-    while start < shorter and old[start] == new[start]:
-        start += 1
-    same_end = 0
-    while same_end < shorter - start and old[-1 - same_end] == new[-1 - same_end]:
-        same_end += 1
-    old_part, new_part = old[start : len(old) - same_end], new[start : len(new) - same_end]
-    if len(old_part) * len(new_part) > MAX_PRODUCT:
-        changes = [Hunk(start, len(old_part), start, len(new_part))]
-    else:
-        matcher = difflib.SequenceMatcher(None, old_part, new_part, autojunk=True)
-        changes = [
-            Hunk(start + i1, i2 - i1, start + j1, j2 - j1)
-            for tag, i1, i2, j1, j2 in matcher.get_opcodes()
-            if tag != "equal"
-        ]
+    changes: list[Hunk] = []
+    budget = MAX_PRODUCT
+    for part in _divide(Hunk(0, len(old), 0, len(new)), old, new):
+        product = part.old_lines * part.new_lines
+        if not product or product > budget:
+            changes.append(part)
+            continue
+        budget -= product
+        changes += _compare_part(part, old, new)
     return TextDiff(old, new, changes)
+
+
+def _compare_part(part: Hunk, old: list[str], new: list[str]) -> Iterator[Hunk]:
+    """Yield the changes in a part of both texts."""
+    old_part = old[part.old_start : part.old_start + part.old_lines]
+    new_part = new[part.new_start : part.new_start + part.new_lines]
+    matcher = difflib.SequenceMatcher(None, old_part, new_part, autojunk=True)
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        if tag != "equal":
+            yield Hunk(part.old_start + i1, i2 - i1, part.new_start + j1, j2 - j1)
+
+
+def _divide(whole: Hunk, old: list[str], new: list[str]) -> Iterator[Hunk]:
+    """Yield the parts of both texts that differ; one part if they are small."""
+    whole = _trim(whole, old, new)
+    if whole.old_lines * whole.new_lines <= MAX_PRODUCT:
+        if whole.old_lines or whole.new_lines:
+            yield whole
+        return
+    old_end, new_end = whole.old_start + whole.old_lines, whole.new_start + whole.new_lines
+    i, j = whole.old_start, whole.new_start
+    for next_i, next_j in [*_anchors(whole, old, new), (old_end, new_end)]:
+        part = _trim(Hunk(i, next_i - i, j, next_j - j), old, new)
+        if part.old_lines or part.new_lines:
+            yield part
+        i, j = next_i + 1, next_j + 1
+
+
+def _trim(part: Hunk, old: list[str], new: list[str]) -> Hunk:
+    """Return a part without the lines that are equal at its ends."""
+    i, j = part.old_start, part.new_start
+    old_end, new_end = i + part.old_lines, j + part.new_lines
+    while i < old_end and j < new_end and old[i] == new[j]:
+        i, j = i + 1, j + 1
+    while old_end > i and new_end > j and old[old_end - 1] == new[new_end - 1]:
+        old_end, new_end = old_end - 1, new_end - 1
+    return Hunk(i, old_end - i, j, new_end - j)
+
+
+def _anchors(part: Hunk, old: list[str], new: list[str]) -> list[tuple[int, int]]:
+    """Return where lines are that occur once in both texts, as many as are in the same order."""
+    old_range = range(part.old_start, part.old_start + part.old_lines)
+    new_range = range(part.new_start, part.new_start + part.new_lines)
+    old_counts = Counter(old[i] for i in old_range)
+    new_counts = Counter(new[j] for j in new_range)
+    places = {new[j]: j for j in new_range if new_counts[new[j]] == 1}
+    pairs = [(i, places[old[i]]) for i in old_range if old_counts[old[i]] == 1 and old[i] in places]
+    # The longest increasing sequence: the last pair of the best sequence of each length.
+    ends: list[int] = []
+    last: list[int] = []
+    before: list[int] = []
+    for number, (_, j) in enumerate(pairs):
+        at = bisect_left(ends, j)
+        ends[at : at + 1] = [j]
+        last[at : at + 1] = [number]
+        before.append(last[at - 1] if at else -1)
+    found = []
+    number = last[-1] if last else -1
+    while number >= 0:
+        found.append(pairs[number])
+        number = before[number]
+    return found[::-1]
 
 
 def apply_hunks(diff: TextDiff, chosen: Collection[int]) -> str:

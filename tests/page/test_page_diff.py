@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from editor_client import respond
+from editor_client import connected, locks, respond, wait_for
+from network import Server
 from page_browser import shoot, violations
 from page_editor import Desk, editing
 from playwright.sync_api import Locator, Page, expect
@@ -271,6 +273,14 @@ def test_an_answer_elsewhere_closes_the_change_and_says_who_answered(
         expect(ended(page)).to_contain_text("No longer needed by Claude Code")
         expect(page.get_by_role("dialog")).to_have_count(0)
         assert peer.texts(request) == ["DIFF_REJECTED"]
+        # It is closed while the page has no connection.
+        request, diff = desk.propose(peer, NAME, NEW)
+        show(desk, page, diff)
+        desk.site.proxy.cut()
+        desk.site.call("ide.answer_diff", diff=diff, accept=False, reason="Not now")
+        expect(ended(page)).to_contain_text("Rejected")
+        expect(ended(page)).to_contain_text("Not now")
+        assert peer.texts(request) == ["DIFF_REJECTED", "Not now"]
         # The program is gone, and so is its question.
         _, diff = desk.propose(peer, NAME, NEW)
         show(desk, page, diff)
@@ -311,6 +321,28 @@ def test_of_two_browsers_that_answer_at_once_exactly_one_wins(desk: Desk, page: 
     assert record(desk, diff)["answer"]["decision"] == "accept"
 
 
+def test_a_change_in_another_process_is_answered_in_the_same_page(
+    desk: Desk, page: Page, tmp_path: Path
+) -> None:
+    desk.write(NAME, OLD)
+    settings = {"CLAUDE_CONFIG_DIR": str(tmp_path / "claude"), "XDG_DATA_HOME": desk.site.data}
+    other = Server("--ide", settings=settings, cwd=desk.work, auth="token")
+    try:
+        wait_for(lambda: locks(tmp_path), "lock file")
+        with connected(tmp_path) as peer:
+            path = str(desk.work / NAME)
+            request = peer.start_tool("openDiff", old_file_path=path, new_file_contents=NEW)
+            desk.site.open(page, "questions")
+            page.get_by_role("link", name="Review the change").click()
+            pane = page.locator(".diff-elsewhere")
+            expect(pane).to_contain_text("waits in another process")
+            expect(pane.locator(".added").first).to_contain_text("quantize(CENT)")
+            pane.get_by_role("button", name="Accept").click()
+            assert peer.texts(request) == ["FILE_SAVED", NEW]
+    finally:
+        other.stop()
+
+
 def test_ten_thousand_lines_and_a_line_of_a_megabyte_are_reviewed(desk: Desk, page: Page) -> None:
     lines = [f"value_{number} = {number}" for number in range(10_000)]
     old = "\n".join(lines) + "\n"
@@ -322,7 +354,7 @@ def test_ten_thousand_lines_and_a_line_of_a_megabyte_are_reviewed(desk: Desk, pa
     with desk.program() as peer:
         request, diff = desk.propose(peer, "long.py", new)
         show(desk, page, diff)
-        expect(position(page)).to_contain_text("change 1 of 3")
+        expect(position(page)).to_contain_text("+3 −3 · change 1 of 3")
         assert page.evaluate("() => document.querySelectorAll('*').length") < 3000
         page.keyboard.press("x")
         page.keyboard.press("j")
@@ -330,7 +362,8 @@ def test_ten_thousand_lines_and_a_line_of_a_megabyte_are_reviewed(desk: Desk, pa
         expect(page.get_by_text("changed_last = 3")).to_be_in_viewport()
         page.keyboard.press("a")
         expect(ended(page)).to_contain_text("Accepted with changes")
-        assert peer.texts(request) == ["FILE_SAVED", new.replace("changed_first = 1", "value_0 = 0")]
+        final = new.replace("changed_first = 1", "value_0 = 0")
+        assert peer.texts(request) == ["FILE_SAVED", final]
         request, diff = desk.propose(peer, "wide.txt", wide.replace("OLD", "NEW"))
         show(desk, page, diff)
         expect(position(page)).to_contain_text("change 1 of 1")

@@ -204,6 +204,49 @@ def test_two_windows_edit_one_document_and_a_conflict_loses_nothing(desk: Desk, 
         expect(editor(page)).to_contain_text("mine")
 
 
+def test_what_is_typed_is_sent_after_a_lost_connection_and_after_others_close_the_document(
+    desk: Desk, page: Page
+) -> None:
+    def expect_text(text: str) -> None:
+        for _ in range(600):
+            if desk.site.call("ide.read_document", path="kept.txt")["text"] == text:
+                return
+            page.wait_for_timeout(50)
+        raise AssertionError("the text was not sent")
+
+    desk.write("kept.txt", "one\n")
+    show(desk, page, "kept.txt")
+    desk.site.proxy.cut()
+    type_at_end(page, "two")
+    expect_text("one\ntwo")
+    desk.site.call("ide.close_document", path="kept.txt", discard=True)
+    expect(page.get_by_role("button", name="Close kept.txt")).to_have_count(0)
+    type_at_end(page, "three")
+    expect(page.get_by_role("button", name="Close kept.txt")).to_be_visible()
+    expect_text("one\ntwothree")
+    # Its reply is lost: the same edit is no conflict with itself.
+    version = desk.site.call("ide.read_document", path="kept.txt")["document"]["version"]
+    page.evaluate(
+        """() => {
+          const send = WebSocket.prototype.send;
+          WebSocket.prototype.send = function (text) {
+            if (text.includes("ide.edit_document") && !window.repeated) {
+              window.repeated = true;
+              send.call(this, text);
+              this.close();
+            } else send.call(this, text);
+          };
+        }"""
+    )
+    type_at_end(page, "!")
+    expect_text("one\ntwothree!")
+    found = desk.site.call("ide.read_document", path="kept.txt")["document"]
+    assert found["version"] == version + 1
+    page.keyboard.press("Control+s")
+    expect(saved(page)).to_have_text("Saved")
+    assert desk.read("kept.txt") == "one\ntwothree!"
+
+
 def test_programs_get_the_selection_and_mentions_and_show_files(desk: Desk, page: Page) -> None:
     path = desk.write("talk.py", "first = 1\nsecond = 2\nthird = 3\n")
     desk.write("shown.py", "".join(f"line_{number} = {number}\n" for number in range(300)))

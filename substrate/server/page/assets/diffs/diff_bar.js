@@ -14,8 +14,7 @@ export function DiffBar({ review, info, isOpen, isSending, isSplit, acts, onAcce
   return html`<div class="bar pane-bar diff-bar"><h1 class="cut" title=${readable(info.path)}>${readable(info.path)}</h1>
     ${isOpen ? html`<span class="outcome" data-kind="asking">${clientName(info.client || undefined)} waits</span>` : null}
     <span class="dim"><${Counts} change=${info} /> · ${total ? `change ${review.current.value + 1} of ${total}` : "no difference"}</span>
-    <span class="steps"><button type="button" class="plain" aria-label="Next change" onClick=${acts.j}><kbd>j</kbd></button><button type="button" class="plain" aria-label="Previous change" onClick=${acts.k}><kbd>k</kbd></button></span>
-    <span class="grow"></span>
+    <span class="steps"><button type="button" class="plain" aria-label="Next change" onClick=${acts.j}>↓ <kbd>j</kbd></button><button type="button" class="plain" aria-label="Previous change" onClick=${acts.k}>↑ <kbd>k</kbd></button></span>
     <span class="bar choices"><button type="button" aria-pressed=${String(isSplit)} title="Both texts next to each other (u)" onClick=${acts.u}>Split</button>
     ${isOpen ? html`
       <button type="button" class="danger" disabled=${isSending} onClick=${acts.r}>Reject… <kbd>r</kbd></button>

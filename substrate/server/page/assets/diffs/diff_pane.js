@@ -7,7 +7,7 @@ import { questions } from "../core/live.js";
 import { link } from "../core/router.js";
 import { load, save } from "../core/storage.js";
 import { lineEndOf } from "../editor/setup.js";
-import { closed, diffs } from "../files/ide.js";
+import { closed, diffs, isKnown } from "../files/ide.js";
 import { diffLink, fileLink, nameOf } from "../files/places.js";
 import { QuestionCard } from "../ui/question_card.js";
 import { drafts, recordAnswer } from "../ui/question_log.js";
@@ -35,15 +35,22 @@ export function DiffPane({ diff }) {
   const [loaded, setLoaded] = useState(/** @type {Loaded | null} */ (null));
   const [error, setError] = useState(/** @type {RpcError | null} */ (null));
   const count = diffs.value.get(diff)?.comments;
+  // It was closed while the page had no connection.
+  const isMissing = isKnown.value && !diffs.value.has(diff) && !closed.value.has(diff);
   useEffect(() => {
     let isOver = false;
     call("ide.diff", { diff }).then((found) => {
       if (isOver) return;
-      setLoaded((known) => (known ? { ...known, comments: found.comments } : found));
+      setLoaded((known) => (known ? { ...known, comments: found.comments, answered: found.answered } : found));
       setError(null);
-    }, (failure) => isOver || setError(failure));
+    }, (failure) => {
+      if (isOver || failure.code === "lost") return;
+      setError(failure);
+      // The server was restarted, and the program has lost its connection.
+      setLoaded((known) => known && { ...known, answered: { diff, path: known.diff.path, outcome: "closed", reason: null, by: null, at_ms: Date.now() } });
+    });
     return () => { isOver = true; };
-  }, [diff, count]); // another window may have commented
+  }, [diff, count, isMissing]); // another window may have commented
   if (loaded) return html`<${Loaded} loaded=${loaded} onComments=${(/** @type {any} */ comments) => setLoaded({ ...loaded, comments })} />`;
   const question = questions.value.find((each) => each.kind === "diff" && each.details?.diff === diff);
   if (error && question) return html`<div class="diff-elsewhere"><p>This change waits in another process of this project. You can answer it here, but not edit it.</p><${QuestionCard} question=${question} /></div>`;
@@ -135,14 +142,14 @@ function Loaded({ loaded, onComments }) {
     c: () => setPlace(review.place), ...(end ? {} : { a: accept, r: () => setRejecting(true), e: () => review.edit(true), x: () => review.toggle(review.current.peek()) }),
   };
   useKeys(acts);
+  const tools = html`<span class="grow"></span><button type="button" class="plain" aria-pressed=${String(!layout.isCollapsed)} title="Show the lines that are equal" onClick=${acts.l}>All lines <kbd>l</kbd></button>
+    <button type="button" class="plain" onClick=${acts.c}>Comment <kbd>c</kbd></button>`;
   const next = [...diffs.value.values()].find((each) => each.diff !== info.diff);
   return html`<section class="diff-pane" aria-label="Change">
     <${DiffBar} review=${review} info=${info} isOpen=${!end} isSending=${isSending} isSplit=${layout.isSplit} acts=${acts} onAcceptAll=${acceptAll} />
     ${end ? html`<${Ended} end=${end} info=${info} next=${next} />` : null}
     ${failure ? html`<p class="error" role="alert">${readable(failure)}</p>` : null}
-    <div class="diff-box"><div class="diff-titles">${layout.isSplit ? html`<span class="cut">${titles[0]}</span>` : null}<span><span class="cut">${titles[1]}</span>${end ? null : html` <${Choice} review=${review} />`}<span class="grow"></span>
-        <button type="button" class="plain" aria-pressed=${String(!layout.isCollapsed)} title="Show the lines that are equal" onClick=${acts.l}>All lines <kbd>l</kbd></button>
-        <button type="button" class="plain" onClick=${acts.c}>Comment <kbd>c</kbd></button></span></div>
+    <div class="diff-box"><div class="diff-titles">${layout.isSplit ? html`<span><span class="cut">${titles[0]}</span>${tools}</span>` : null}<span><span class="cut">${titles[1]}</span>${end ? null : html` <${Choice} review=${review} />`}${layout.isSplit ? null : tools}</span></div>
       <div class="diff-host" data-layout=${layout.isSplit ? "split" : "unified"} ref=${host}></div></div>
     <${Comments} diff=${info.diff} path=${info.path} comments=${comments} place=${place} isOpen=${!end} onPlace=${setPlace} onShow=${(/** @type {Place} */ each) => review.showLine(each.side, each.line)} onChange=${onComments} />
     ${isRejecting ? html`<${RejectDialog} comments=${comments.length} onReject=${reject} onClose=${() => setRejecting(false)} />` : null}</section>`;

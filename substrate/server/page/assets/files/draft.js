@@ -167,9 +167,23 @@ export class Draft {
     } catch (failure) {
       const { code, message } = /** @type {RpcError} */ (failure);
       if (code === "lost") this._later(RETRY_MS);
-      else if (code === "conflict") this.conflict.value = "window";
+      else if (code === "conflict") await this._onConflict(doc);
       else this.error.value = message;
     }
+  }
+
+  /** The document has another version than the one that was edited. @param {import("codemirror").TextDocument} sent */
+  async _onConflict(sent) {
+    const now = await call("ide.read_document", { path: this.path }).catch(() => null);
+    const other = now && this.view.state.toText(now.text);
+    if (!other?.eq(sent)) {
+      this.conflict.value = "window";
+      return;
+    }
+    // It is this edit, whose reply was lost with the connection.
+    this.version = now.document.version;
+    if (this.view.state.doc.eq(sent)) this.isUnsent.value = false;
+    else this._later(EDIT_MS);
   }
 
   /** @param {number} ms */
