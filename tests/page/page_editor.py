@@ -1,4 +1,4 @@
-"""A server with the IDE in a project of its own, its page, and a program that is connected to it."""
+"""A server with the IDE in a separate project, its page, and a program that connects to it."""
 
 from __future__ import annotations
 

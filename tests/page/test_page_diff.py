@@ -1,4 +1,4 @@
-"""Changes that programs propose: reviewed, answered, commented, and closed wherever they are shown."""
+"""Changes that programs propose: reviewed, answered, commented, and closed everywhere."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ def void(order: Order) -> None:
 """
 FIRST = (
     "    total = round(order.total * RATE, 2)\n    return Refund(order.id, total)\n",
-    "    total = (order.total * RATE).quantize(CENT)\n    existing = refunds.find(order.id)\n"
-    "    if existing is not None:\n        return existing\n",
+    """    total = (order.total * RATE).quantize(CENT)
+    existing = refunds.find(order.id)
+    if existing is not None:
+        return existing
+""",
 )
 NEW = OLD.replace(*FIRST).replace("LAST = 1", "LAST = 2")
 #: Only the first change.
@@ -78,7 +81,7 @@ def test_a_change_is_reviewed_and_accepted_by_keyboard(desk: Desk, page: Page) -
         expect(page).to_have_title(re.compile(r"^\(1\) Review refund\.py · "))
         show(desk, page, diff)
         expect(page.get_by_text("Claude Code waits")).to_be_visible()
-        expect(position(page)).to_contain_text("+5 −3 · change 1 of 2")
+        expect(position(page)).to_contain_text("+5 \N{MINUS SIGN}3 · change 1 of 2")
         # Word by word, and without the lines that are equal.
         expect(page.locator(".cm-merge-a .cm-changedText").first).to_have_text("round")
         expect(page.locator(".cm-merge-b .cm-changedText").last).to_have_text("2")
@@ -301,8 +304,9 @@ def test_of_two_browsers_that_answer_at_once_exactly_one_wins(desk: Desk, page: 
                   const send = WebSocket.prototype.send;
                   window.held = [];
                   WebSocket.prototype.send = function (text) {
-                    if (text.includes("ide.answer_diff")) window.held.push(() => send.call(this, text));
-                    else send.call(this, text);
+                    const go = () => send.call(this, text);
+                    if (text.includes("ide.answer_diff")) window.held.push(go);
+                    else go();
                   };
                 }"""
             )
@@ -354,7 +358,7 @@ def test_ten_thousand_lines_and_a_line_of_a_megabyte_are_reviewed(desk: Desk, pa
     with desk.program() as peer:
         request, diff = desk.propose(peer, "long.py", new)
         show(desk, page, diff)
-        expect(position(page)).to_contain_text("+3 −3 · change 1 of 3")
+        expect(position(page)).to_contain_text("+3 \N{MINUS SIGN}3 · change 1 of 3")
         assert page.evaluate("() => document.querySelectorAll('*').length") < 3000
         page.keyboard.press("x")
         page.keyboard.press("j")
@@ -415,7 +419,7 @@ def test_a_new_file_is_reviewed_in_the_dark_and_on_a_phone(
         page.get_by_role("button", name="Accept all").click()
         ended(page).get_by_role("link", name="Next: money.py").click()
         expect(page.get_by_role("heading", name="src/money.py")).to_be_visible()
-        expect(position(page)).to_contain_text("+1 −0")
+        expect(position(page)).to_contain_text("+1 \N{MINUS SIGN}0")
         page.get_by_role("button", name="Accept all").click()
         expect(ended(page)).to_contain_text("Accepted")
         assert peer.texts(request) == ["FILE_SAVED", NEW]

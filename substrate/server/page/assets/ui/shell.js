@@ -141,7 +141,8 @@ function Keys() {
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const rows = [["Ctrl K", "open the command palette"], ["/", "search in the view"], ["?", "show this list"],
     ...offered.value.map((view) => [`g ${view.key}`, `go to ${view.title}`]),
-    ["j k", "next and previous entry of a list"], ["Enter", "open the selected entry"], ["f", "follow the end of the output"], ["Ctrl Enter", "run the form, or send the message"]];
+    ["j k", "next and previous entry of a list"], ["Enter", "open the selected entry"], ["f", "follow the end of the output"], ["Ctrl Enter", "run the form, or send the message"],
+    ["a r e c", "accept, reject, edit or comment a change of a file"]];
   return html`<dialog id="keys" ref=${dialog} aria-labelledby="keys-title"><h2 id="keys-title">Keyboard</h2>
     <dl>${rows.map(([keys, text]) => html`<div key=${keys}><dt>${keys.split(" ").map((key) => html`<kbd>${key}</kbd> `)}</dt><dd>${text}</dd></div>`)}</dl>
     <button type="button" onClick=${() => dialog.current?.close()}>Close</button></dialog>`;
