@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from bench import (
+    analysis,
     arbor,
     chat,
     front,
@@ -96,6 +97,9 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "page_runs": page.runs,
     "page_heap": page.busy_run,
     "python": python_sessions.sessions,
+    "analysis_complexity": analysis.complexity,
+    "analysis_memory": analysis.memory,
+    "analysis_history": analysis.history,
     "style": tool_styles.calls,
     "tokens": tool_styles.tokens,
     "mcp_start": requests.cold_start,

@@ -76,6 +76,9 @@ class Effort:
     recorded_events: int
     stop_rounds: int
     idle_s: float
+    analysis_rounds: int
+    analysed_files: int
+    history_commits: int
 
 
 FULL = Effort(
@@ -109,6 +112,9 @@ FULL = Effort(
     recorded_events=500,
     stop_rounds=15,
     idle_s=20.0,
+    analysis_rounds=3,
+    analysed_files=2_000,
+    history_commits=100_000,
 )
 #: Enough to check that everything works, too little to quote.
 QUICK = Effort(
@@ -142,6 +148,9 @@ QUICK = Effort(
     recorded_events=20,
     stop_rounds=2,
     idle_s=1.0,
+    analysis_rounds=1,
+    analysed_files=60,
+    history_commits=500,
 )
 
 
