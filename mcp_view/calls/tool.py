@@ -221,7 +221,7 @@ class ToolCall(Call):
         if error.code == "invalid_params" and self.caller.revision.bad_arguments == "result":
             if self.seen or self.as_task is not None:
                 return super().on_refused(error)
-            return self.answer_text(error.message, failed=True)
+            return self.answer_text(_every_fault(error), failed=True)
         return super().on_refused(error)
 
     def on_items(self, batch: Batch) -> list[Reply]:
@@ -400,6 +400,20 @@ class ToolCall(Call):
         flag = b"true" if failed else b"false"
         body = b'"content":%b,"isError":%b' % (wire.encode(blocks), flag)
         return self.answer(server.result(revision, body, meta=related))
+
+
+def _every_fault(error: PlexusError) -> str:
+    """Return the message of a refusal, and all faults of the arguments if there are several.
+
+    Models see the text only, and would otherwise correct one argument at each attempt.
+    """
+    data = error.data if isinstance(error.data, dict) else {}
+    faults = data.get("errors", [])
+    if len(faults) < 2:
+        return error.message
+    lines = [f"- {each['at']}: {each['fault']}" for each in faults]
+    more = [f"- and {data['more']} more"] if "more" in data else []
+    return "\n".join([error.message, *lines, *more])
 
 
 def _log_message(event: Log, logger: str) -> bytes:
