@@ -6,11 +6,10 @@ Its size is bounded; the entries that were not used for the longest time are del
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import suppress
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 import apsw
 
@@ -19,7 +18,9 @@ __all__ = ("MAX_CACHE_BYTES", "Cache")
 #: Maximum size of the cache on disk. A measurement of a file has about a kilobyte.
 MAX_CACHE_BYTES: Final = 256 * 1024 * 1024
 #: The layout of an entry. A change makes all entries unknown.
-FORMAT: Final = "3"
+FORMAT: Final = "4"
+#: Bytes of the checksum before each value: a file can be damaged where SQLite does not notice.
+CHECK_BYTES: Final = 8
 DAY_S: Final = 24 * 3600
 BUSY_MS: Final = 2000
 _CREATE: Final = (
@@ -40,8 +41,18 @@ class Cache:
         if path:
             self._database = _open(path)
 
-    def get(self, digest: bytes, section: str) -> dict[str, Any] | None:
-        """Return a measurement of a content, None if it is not known."""
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known, or nothing is kept."""
+        if self._database is None:
+            return True
+        try:
+            return self._database.execute("SELECT 1 FROM entries LIMIT 1").fetchone() is None
+        except apsw.Error:
+            return True
+
+    def get(self, digest: bytes, section: str) -> bytes | None:
+        """Return a measurement of a content as JSON, None if it is not known."""
         if self._database is None:
             return None
         key = self._key(digest, section)
@@ -49,19 +60,21 @@ class Cache:
             row = self._database.execute(
                 "SELECT value, day FROM entries WHERE key = ?", (key,)
             ).fetchone()
-            if row is None:
-                return None
-            found: dict[str, Any] = json.loads(row[0])
-        except (apsw.Error, ValueError):
+        except apsw.Error:
+            return None
+        if row is None:
+            return None
+        check, found = row[0][:CHECK_BYTES], bytes(row[0][CHECK_BYTES:])
+        if check != _checksum(found):
             return None
         if row[1] != self._today:
             self._used.append(key)
         return found
 
-    def put(self, digest: bytes, section: str, value: dict[str, Any]) -> None:
-        """Keep a measurement until the next `flush`."""
+    def put(self, digest: bytes, section: str, value: bytes) -> None:
+        """Keep a measurement, as JSON, until the next `flush`."""
         if self._database is not None:
-            self._new[self._key(digest, section)] = json.dumps(value).encode()
+            self._new[self._key(digest, section)] = _checksum(value) + value
 
     def flush(self) -> None:
         """Write the kept measurements in one transaction."""
@@ -109,6 +122,10 @@ class Cache:
     def _key(self, digest: bytes, section: str) -> bytes:
         whole = b"\0".join((FORMAT.encode(), section.encode(), self._versions.encode(), digest))
         return blake2b(whole, digest_size=20).digest()
+
+
+def _checksum(value: bytes) -> bytes:
+    return blake2b(value, digest_size=CHECK_BYTES).digest()
 
 
 def _open(path: str) -> apsw.Connection | None:

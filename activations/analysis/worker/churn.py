@@ -134,7 +134,8 @@ def read_churn(root: Path, since: int, until: int, selection: Selection) -> Iter
         root,
         *("log", "-z", "--numstat", "--no-merges", "--full-history", "-M", "--relative"),
         *("--no-ext-diff", "--no-textconv", "--no-show-signature", "--no-notes", FORMAT),
-        *(f"--since=@{since}", f"--until=@{until}", "--", "."),
+        # `--since` finds nothing at all if it is a number of seconds before 1973.
+        *(f"--max-age={max(since, 0)}", f"--min-age={until}", *_paths(root)),
     )
     shown = time.monotonic()
     with subprocess.Popen(command, env=git_environment(), stdout=subprocess.PIPE) as process:
@@ -230,6 +231,14 @@ def _absence(root: Path) -> str:
     except FileNotFoundError:
         return "git is not installed"
     return ""
+
+
+def _paths(root: Path) -> tuple[str, ...]:
+    """Return the arguments that limit a history to the folder.
+
+    For a whole repository there are none: with a path, git compares the trees of each commit twice.
+    """
+    return ("--", ".") if _ask(root, "rev-parse", "--show-prefix") else ()
 
 
 def _ask(root: Path, *arguments: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from activations.analysis.languages import LANGUAGES
 from activations.analysis.worker.source_file import Skipped, SourceFile
 
-__all__ = ("halstead_figures", "measure_complexity", "measure_halstead")
+__all__ = ("halstead_figures", "measure_complexity", "measure_halstead", "prepare")
 
 #: Maximum characters of the name of a function.
 NAME_CHARACTERS: Final = 200
@@ -28,6 +28,13 @@ def _analyzer(*extensions: str) -> Any:
     import lizard
 
     return lizard.FileAnalyzer(lizard.get_extensions(list(extensions)))
+
+
+def prepare() -> None:
+    """Import the analysers. Raises ImportError."""
+    import complexipy  # noqa: F401 - the first use is faster
+
+    _analyzer()
 
 
 def _analyze(source: SourceFile, *extensions: str) -> Any:
@@ -45,8 +52,8 @@ def _analyze(source: SourceFile, *extensions: str) -> Any:
 def measure_complexity(source: SourceFile) -> dict[str, Any]:
     """Return the functions of a file with their figures.
 
-    A function has a name, its lines, and `cyclomatic`, `nloc`, `parameters` and `tokens`;
-    `cognitive` is absent if it was not measured. `cognitive_absent` is the reason for all.
+    A function has a name, its lines, and `cyclomatic`; `cognitive` is absent if it was not
+    measured. `cognitive_absent` is the reason for all.
     """
     is_python = source.language == "python"
     found = _analyze(source) if is_python else _analyze(source, "cognitive")
@@ -56,9 +63,6 @@ def measure_complexity(source: SourceFile) -> dict[str, Any]:
             "line": each.start_line,
             "end_line": each.end_line,
             "cyclomatic": each.cyclomatic_complexity,
-            "nloc": each.nloc,
-            "parameters": each.parameter_count,
-            "tokens": each.token_count,
         }
         for each in found.function_list
     ]

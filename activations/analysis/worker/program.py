@@ -16,7 +16,11 @@ from typing import Any, Final
 
 from activations.analysis.worker.cache import Cache
 from activations.analysis.worker.churn import read_churn
-from activations.analysis.worker.complexity import measure_complexity, measure_halstead
+from activations.analysis.worker.complexity import (
+    measure_complexity,
+    measure_halstead,
+    prepare,
+)
 from activations.analysis.worker.dead_code import find_dead_code
 from activations.analysis.worker.file_list import ListOptions, Selection, list_files
 from activations.analysis.worker.import_graph import read_import_graph
@@ -45,7 +49,7 @@ class Worker:
 
     def __init__(self, root: str, cache: str, strategy: str) -> None:
         # What an analyser prints must not be read as a report.
-        self._reports = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        self._reports = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
         self._root = Path(root)
         self._strategy = strategy
@@ -66,9 +70,17 @@ class Worker:
                 self._send({"op": "done"})
         self._cache.close()
 
-    def _send(self, report: Report) -> None:
-        self._reports.write(json.dumps(report) + "\n")
+    def _send(self, report: Report | bytes) -> None:
+        line = report if isinstance(report, bytes) else _encode(report)
+        self._reports.write(line + b"\n")
         self._reports.flush()
+
+    def prepare(self, sections: list[str]) -> Iterator[Report]:
+        """Import the analysers before the first file is known, if they will be needed."""
+        is_needed = self._cache.is_empty or self._strategy == "force-refresh"
+        if "complexity" in sections and is_needed and self._strategy != "offline":
+            prepare()
+        yield from ()
 
     def list_files(self, **options: Any) -> Iterator[Report]:
         """Report the files of the project, and those that are skipped."""
@@ -106,13 +118,12 @@ class Worker:
         """Report the imports of Python packages, each a folder with the name of the package."""
         yield from read_import_graph(self._root, packages)
 
-    def measure(self, files: list[list[str]], sections: list[str]) -> Iterator[Report]:
+    def measure(self, files: list[list[str]], sections: list[str]) -> Iterator[Report | bytes]:
         """Report the measurements of files, in their order."""
         for path, language in files:
             try:
                 source = read_source(self._root, path, language)
-                found = self._file(source, sections)
-                yield {"op": "file", "path": path, "language": language, **found}
+                yield self._file(source, sections)
             except Skipped as error:
                 yield {"op": "skipped", "path": path, "reason": str(error)}
             except (RecursionError, MemoryError) as error:
@@ -120,8 +131,9 @@ class Worker:
                 yield {"op": "skipped", "path": path, "reason": reason}
         self._cache.flush()
 
-    def _file(self, source: SourceFile, sections: list[str]) -> Report:
-        report: Report = {"bytes": len(source.content), "lines": _lines(source.content)}
+    def _file(self, source: SourceFile, sections: list[str]) -> bytes:
+        """Return the report of a file. Measurements are kept and sent in the same form, as JSON."""
+        parts: list[bytes] = []
         from_cache = 0
         for section in sections:
             name = f"{section} {source.language}"
@@ -131,12 +143,19 @@ class Worker:
             if found is None:
                 if self._strategy == "offline":
                     raise Skipped("not in the cache, and cache_strategy is offline")
-                found = SECTIONS[section](source)
+                found = _encode(SECTIONS[section](source))
                 self._cache.put(source.digest, name, found)
             else:
                 from_cache += 1
-            report[section] = found
-        return report | {"cached": from_cache == len(sections)}
+            parts.append(b', "%b": %b' % (section.encode(), found))
+        head: Report = {"op": "file", "path": source.path, "language": source.language}
+        head |= {"bytes": len(source.content), "lines": _lines(source.content)}
+        head |= {"cached": from_cache == len(sections)}
+        return _encode(head)[:-1] + b"".join(parts) + b"}"
+
+
+def _encode(value: Any) -> bytes:
+    return json.dumps(value).encode()
 
 
 def _lines(content: bytes) -> int:
@@ -150,12 +169,13 @@ def _version(package: str) -> str:
         return ""
 
 
-_OPERATIONS: Final[dict[str, Callable[..., Iterator[Report]]]] = {
+_OPERATIONS: Final[dict[str, Callable[..., Iterator[Report | bytes]]]] = {
     "churn": Worker.churn,
     "list": Worker.list_files,
     "dead_code": Worker.dead_code,
     "import_graph": Worker.import_graph,
     "measure": Worker.measure,
+    "prepare": Worker.prepare,
 }
 
 

@@ -43,7 +43,30 @@ async def test_only_the_period_counts(tmp_path: Path) -> None:
     async with analyst() as hub:
         month = await hub.report("analyze_code_churn", project_path=str(tmp_path))
         more = await hub.report("analyze_code_churn", project_path=str(tmp_path), period_days=50)
+        century = await hub.report(
+            "analyze_code_churn", project_path=str(tmp_path), period_days=36_500
+        )
     assert (month["summary"]["commits"], more["summary"]["commits"]) == (1, 2)
+    assert century["summary"]["commits"] == 2
+    assert sum(each["commits"] for each in century["over_time"]) == 2
+
+
+async def test_changes_of_merged_branches_count_in_the_repository_and_in_its_folders(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, lib__a_py="x = 1\n")
+    commit(tmp_path)
+    git(tmp_path, "checkout", "-q", "-b", "side")
+    write(tmp_path, lib__a_py="x = 2\n")
+    commit(tmp_path)
+    git(tmp_path, "checkout", "-q", "-")
+    git(tmp_path, "merge", "-q", "--no-ff", "-s", "ours", "-m", "merge", "side")
+    git(tmp_path, "config", "log.showRoot", "false")
+    async with analyst() as hub:
+        whole = await hub.report("analyze_code_churn", project_path=str(tmp_path))
+        part = await hub.report("analyze_code_churn", project_path=str(tmp_path / "lib"))
+    assert {name: row["commits"] for name, row in rows(whole).items()} == {"lib/a.py": 2}
+    assert {name: row["commits"] for name, row in rows(part).items()} == {"a.py": 2}
 
 
 async def test_a_renamed_file_keeps_its_changes(tmp_path: Path) -> None:
