@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import Any, Final, Literal, NamedTuple, cast
+from urllib.parse import unquote
 
 import httptools
 import uvicorn
@@ -21,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from plexus.rpc import wire
+from substrate.server.http_response import Exchange
 from substrate.server.limits import ServerLimits
 from substrate.server.listener import OpenConnections
 from substrate.server.peers import StallTimeout
@@ -161,14 +163,14 @@ class HttpProtocol(StallTimeout, HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Start the request, or refuse an upgrade that cannot succeed."""
         if not self.parser.should_upgrade():
-            super().on_headers_complete()
+            self._start_request()
             return
         has_body = any(
             name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
             for name, value in self.headers
         )
         if not self._should_upgrade() and not has_body:
-            super().on_headers_complete()
+            self._start_request()
             return
         # The parser treats the body of an upgrade as data of the other protocol, so the body cannot
         # be read.
@@ -181,6 +183,36 @@ class HttpProtocol(StallTimeout, HttpToolsProtocol):
             self._refuse_after_responses(_Refusal(400, reason))
         else:
             super().on_headers_complete()
+
+    def _start_request(self) -> None:
+        """Start the request whose header is complete, or queue it behind an earlier one."""
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        scope = cast("dict[str, Any]", self.scope)
+        scope["method"] = self.parser.get_method().decode("ascii")
+        scope["path"] = self.root_path + (unquote(path) if "%" in path else path)
+        scope["raw_path"] = self.root_path.encode("ascii") + url.path
+        scope["query_string"] = url.query or b""
+        scope["http_version"] = version = self.parser.get_http_version()
+        is_answering = self._is_answering()
+        self.cycle = Exchange(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        if is_answering:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+        else:
+            self._start_asgi_task(self.cycle, self.app)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._current = cycle
