@@ -2,6 +2,10 @@
 
 import signal
 
+from substrate.garbage import collect_rarely
+
+collect_rarely()
+
 # Until the program is imported, Ctrl-C ends it like any process, without a traceback. A shell that
 # starts it in the background may have it ignore Ctrl-C.
 ENDS_ON_CTRL_C = signal.getsignal(signal.SIGINT) is signal.default_int_handler

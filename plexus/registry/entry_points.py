@@ -7,6 +7,7 @@ read are searched for the group first.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,20 +33,25 @@ def load_program(name: str) -> Any:
 
 def entry_points_of(group: str) -> list[EntryPoint]:
     """Return the entry points of a group."""
-    if not any(_names_group(Path(entry or "."), group) for entry in sys.path):
+    if not any(_names_group(entry or ".", group) for entry in sys.path):
         return []
     from importlib.metadata import entry_points
 
     return list(entry_points(group=group))
 
 
-def _names_group(folder: Path, group: str) -> bool:
-    if folder.is_file():  # a zip archive on the path: let importlib.metadata look inside
-        return True
+def _names_group(folder: str, group: str) -> bool:
     named = f"[{group}]".encode()
-    for pattern in ("*.dist-info", "*.egg-info"):
-        for file in folder.glob(f"{pattern}/entry_points.txt"):
-            with contextlib.suppress(OSError):
-                if named in file.read_bytes():
-                    return True
+    try:
+        entries = os.scandir(folder)
+    except NotADirectoryError:  # a zip archive on the path: let importlib.metadata look inside
+        return True
+    except OSError:
+        return False
+    with entries:
+        for entry in entries:
+            if entry.name.endswith((".dist-info", ".egg-info")):
+                with contextlib.suppress(OSError):
+                    if named in Path(entry.path, "entry_points.txt").read_bytes():
+                        return True
     return False

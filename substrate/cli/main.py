@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import gc
 import os
 import re
 import sys
@@ -23,6 +22,7 @@ from plexus.errors import PlexusError
 from plexus.registry.lazy import resolve
 from plexus.version import __version__
 from substrate.cli.numbers import Number, WholeNumber
+from substrate.garbage import exempt_start
 from substrate.settings import (
     FILE,
     TOKEN,
@@ -430,7 +430,7 @@ def start(ctx: click.Context) -> None:
 
     def serve_here() -> None:
         serve = server_entry(ctx, stdio=stdio, mcp=mcp)
-        tune_garbage_collector()
+        exempt_start()
         serve(settings, files)
 
     if stdio and settings.run_in == "server":
@@ -514,17 +514,6 @@ def settings_of(ctx: click.Context) -> Settings:
 def setting_flags(ctx: click.Context) -> dict[str, Any]:
     """Return the values of the root flags that set a setting."""
     return {name: value for name, value in ctx.find_root().params.items() if name in HINTS}
-
-
-def tune_garbage_collector() -> None:
-    """Exempt the objects created at start from garbage collection, and collect less often.
-
-    A stream creates and drops objects by the million, and hardly any are cyclic. With Python's
-    defaults, a third of the time went into examining them.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(200_000, 20, 100)
 
 
 def discard_output() -> None:
