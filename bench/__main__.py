@@ -28,8 +28,10 @@ from bench import (
     page,
     python_sessions,
     record_cost,
+    replicas,
     shared_store,
     tool_styles,
+    watchers,
 )
 from bench.commits import (
     MIN_ROUNDS,
@@ -54,6 +56,7 @@ from bench.servers import (
     ROOT,
     ServerExited,
     format_command,
+    private_folders,
 )
 
 __all__ = ("MEASURES", "main")
@@ -84,6 +87,8 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "recorded_latency": shared_store.latency,
     "recorded_stop": shared_store.stop,
     "recorded_throughput": shared_store.throughput,
+    "watchers": watchers.live,
+    "replicas": replicas.calls,
     "arbor_commit": arbor.commits,
     "arbor_group": arbor.groups,
     "arbor_path": arbor.paths,
@@ -186,12 +191,13 @@ def main(
         return
     command = _command(quick, chosen)
     where = describe_environment()
-    figures: list[Figure] = []
+    measured: list[tuple[str, Figure]] = []
     started = time.monotonic()
     for name in chosen:
         click.echo(f"measuring {name} ...", err=True)
         try:
-            figures += MEASURES[name](QUICK if quick else FULL)
+            with private_folders():
+                measured += [(name, each) for each in MEASURES[name](QUICK if quick else FULL)]
         except (ServerExited, OSError) as error:
             notes = getattr(error, "__notes__", [])
             raise click.ClickException("\n".join([f"{name}: {error}", *notes])) from error
@@ -202,14 +208,14 @@ def main(
         "seconds": round(time.monotonic() - started, 1),
         "environment": where,
         "measured": MEASURED,
-        "figures": [figure.as_json() for figure in figures],
+        "figures": [{"measure": name, **figure.as_json()} for name, figure in measured],
     }
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(result, indent=2) + "\n")
     click.echo(f"$ {command}")
     click.echo(_summary(where))
     click.echo()
-    click.echo(render(figures))
+    click.echo(render([figure for _, figure in measured]))
 
 
 def _compare(base: str, chosen: list[str], rounds: int, *, quick: bool) -> None:

@@ -54,6 +54,8 @@ WARMUP_EVENTS = 10_000
 STABLE_S = 0.5
 POLL_S = 0.01
 SETTLE_S = 0.2
+#: Memory grows by pages, so smaller growth is not visible.
+PAGE_KIB = 4
 
 
 def idle(effort: Effort) -> list[Figure]:
@@ -128,7 +130,7 @@ def _socket_kib(command: Sequence[str], number: int) -> float:
         for _ in range(number):
             _hold(stack, port)
         time.sleep(SETTLE_S)
-        return (resident_kb(server.pid) - before) / number
+        return max(resident_kb(server.pid) - before, PAGE_KIB) / number
 
 
 def _hold(stack: ExitStack, port: int) -> None:

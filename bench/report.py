@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Any
 
+from bench.mcp import typescript
 from bench.measure import Figure, Summary, Target
 from bench.servers import ROOT
 
@@ -40,7 +41,7 @@ def describe_environment() -> dict[str, Any]:
     """Return Python, packages, machine, load and commit."""
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: _version(name) for name in PACKAGES} | typescript.versions(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpus": len(os.sched_getaffinity(0)),
         "load_1_min": load(),

@@ -32,6 +32,7 @@ __all__ = (
     "ServerExited",
     "format_command",
     "port_of",
+    "private_folders",
     "resident_kb",
     "scratch_folder",
     "start",
@@ -171,6 +172,26 @@ def scratch_folder() -> Iterator[Path]:
     (ROOT / "artifacts").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT / "artifacts") as folder:
         yield Path(folder)
+
+
+@contextmanager
+def private_folders() -> Iterator[None]:
+    """Let all servers keep their files in a temporary folder, not in those of the user.
+
+    The runs of a measure must not enter the history of the user, and its size must not matter.
+    """
+    names = ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+    before = {name: os.environ.get(name) for name in names}
+    with scratch_folder() as folder:
+        os.environ.update({name: str(folder / name.lower()) for name in names})
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
 
 def resident_kb(pid: int) -> int:

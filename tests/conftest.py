@@ -37,7 +37,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 PARTS = {
     "browser": {"page_browser"},
     "node": {"conformance.node", "conformance.legs", "client_files"},
-    "postgres": {"postgres_server", "several_servers"},
+    "postgres": {"postgres_server", "several_servers", "bench.replicas"},
 }
 #: Folders with long tests: they load, break, fuzz or measure whole servers.
 LONG_FOLDERS = {

@@ -70,12 +70,13 @@ def health_checks(effort: Effort) -> list[Figure]:
         if not answer.startswith(b"HTTP/1.1 200 ") or b'"isError":false' not in answer:
             raise ServerExited(f"health.check answered {answer[:1000]!r}")
         requests = [
-            endpoint.request(messages.call_health(each)) for each in range(1, CONNECTIONS + 1)
+            (port, endpoint.request(messages.call_health(each)))
+            for each in range(1, CONNECTIONS + 1)
         ]
         rounds: list[tuple[float, float]] = []
         for number in range(effort.mcp_rounds + 1):
             taken: list[float] = []
-            seconds = http_client.call_parallel(port, requests, calls, taken)
+            seconds = http_client.call_parallel(requests, calls, taken)
             if number:  # the first round warms up
                 rounds.append((seconds / calls * 1e6, percentile(taken, 99) * 1e3))
     note = f"calls of health.check over HTTP, one on each of {CONNECTIONS} connections"
@@ -123,8 +124,8 @@ def _latency_us(port: int, make: RequestFactory, calls: int) -> float:
 
 
 def _parallel_us(port: int, make: RequestFactory, calls: int) -> float:
-    requests = [make(request) for request in range(1, CONNECTIONS + 1)]
-    return http_client.call_parallel(port, requests, calls) / calls * 1e6
+    requests = [(port, make(request)) for request in range(1, CONNECTIONS + 1)]
+    return http_client.call_parallel(requests, calls) / calls * 1e6
 
 
 def _share(name: str, calls: int, effort: Effort) -> int:

@@ -106,16 +106,16 @@ def call_serially(port: int, request: bytes, calls: int) -> list[float]:
 
 
 def call_parallel(
-    port: int, requests: Sequence[bytes], calls: int, taken: list[float] | None = None
+    requests: Sequence[tuple[int, bytes]], calls: int, taken: list[float] | None = None
 ) -> float:
-    """Make calls on one connection per request. Returns the total seconds.
+    """Make calls on one connection per port and request. Returns the total seconds.
 
     The seconds of each call are added to `taken`.
     """
     with ExitStack() as stack:
         poll = stack.enter_context(select.epoll())
         busy: dict[int, tuple[socket.socket, bytes]] = {}
-        for request in requests:
+        for port, request in requests:
             sock = stack.enter_context(connect(port))
             poll.register(sock.fileno(), select.EPOLLIN)
             busy[sock.fileno()] = sock, request

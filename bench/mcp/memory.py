@@ -22,6 +22,8 @@ __all__ = ("idle", "streams")
 #: Streams opened before measuring, so that one-time allocations do not count.
 WARMUP_STREAMS = 20
 SETTLE_S = 0.2
+#: Memory grows by pages, so smaller growth is not visible.
+PAGE_KIB = 4
 
 
 def idle(effort: Effort) -> list[Figure]:
@@ -72,4 +74,4 @@ def _stream_kib(command: Command, number: int) -> float:
         for request in range(WARMUP_STREAMS + 1, WARMUP_STREAMS + number + 1):
             http_client.open_stream(stack, port, endpoint.request(messages.call_hold(request)))
         time.sleep(SETTLE_S)
-        return (resident_kb(server.pid) - before) / number
+        return max(resident_kb(server.pid) - before, PAGE_KIB) / number

@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,3 +198,18 @@ def test_a_server_that_exits_is_reported_with_its_stderr() -> None:
         pass
 
     assert "no thanks" in "\n".join(caught.value.__notes__)
+
+
+def test_the_servers_of_a_measure_keep_their_files_in_a_folder_that_is_deleted() -> None:
+    before = dict(os.environ)
+    with servers.private_folders():
+        folders = [Path(os.environ[name]) for name in ("XDG_STATE_HOME", "XDG_DATA_HOME")]
+        with servers.start(servers.OURS_STDIO) as server:
+            os.write(server.input_fd, clients.count_request_line(1))
+            clients.read_until(lambda: os.read(server.output_fd, 65536), clients.TERMINAL + b"\n")
+            until = time.monotonic() + 30
+            while not any(folder.exists() for folder in folders):
+                assert time.monotonic() < until
+                time.sleep(0.01)
+    assert dict(os.environ) == before
+    assert not any(folder.parent.exists() for folder in folders)
