@@ -127,6 +127,7 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "mount_list": gateway.lists,
     "mount_start": gateway.cold_start,
 }
+MANIFEST = "run `python -m substrate.devtools.manifest`."
 MEASURED = {
     "stdio": format_command(OURS_STDIO),
     "http": format_command(OURS_HTTP),
@@ -191,6 +192,10 @@ def main(
         return
     command = _command(quick, chosen)
     where = describe_environment()
+    if not where["manifest_is_current"]:
+        click.echo(
+            f"The manifest is stale, so starts and memory are not comparable: {MANIFEST}", err=True
+        )
     measured: list[tuple[str, Figure]] = []
     started = time.monotonic()
     for name in chosen:

@@ -83,9 +83,9 @@ class Effort:
 
 FULL = Effort(
     start_rounds=21,
-    stream_rounds=11,
+    stream_rounds=9,
     stream_events=100_000,
-    call_rounds=15,
+    call_rounds=11,
     single_calls=500,
     pipelined_calls=5_000,
     memory_rounds=5,
@@ -93,8 +93,8 @@ FULL = Effort(
     memory_events=1_000_000,
     stall_s=1.0,
     cancel_rounds=30,
-    mcp_start_rounds=9,
-    mcp_rounds=9,
+    mcp_start_rounds=7,
+    mcp_rounds=7,
     mcp_lists=5,
     mcp_events=10_000,
     mcp_posts=3_000,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from bench.mcp import typescript
@@ -44,15 +46,32 @@ def describe_environment() -> dict[str, Any]:
         "packages": {name: _version(name) for name in PACKAGES} | typescript.versions(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpus": len(os.sched_getaffinity(0)),
+        "processor": _processor(),
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
         "load_1_min": load(),
         "commit": _git("rev-parse", "HEAD"),
         "changed_since_commit": bool(_git("status", "--porcelain")),
+        "manifest_is_current": _is_manifest_current(),
     }
+
+
+def _is_manifest_current() -> bool:
+    """Return whether starts use the manifest. If it is stale, they import all activations."""
+    command = (sys.executable, "-m", "substrate.devtools.manifest", "--check")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, check=False)
+    return done.returncode == 0
 
 
 def load() -> float:
     """Return the load average of the last minute, which shows the noise in the figures."""
     return round(os.getloadavg()[0], 2)
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 def _version(package: str) -> str | None:

@@ -128,16 +128,20 @@ def _list_us(server: Server, times: int) -> float:
 
 def latency(effort: Effort) -> list[Figure]:
     """Measure sequential calls."""
-    calls = effort.single_calls
+    calls, fewer = effort.single_calls, max(int(effort.single_calls * effort.peer_share), 20)
 
-    def block(server: Server) -> tuple[float, float]:
+    def block(server: Server, calls: int) -> tuple[float, float]:
         taken = call_sequentially(server, _line(1), b"\n", calls)
         return percentile(taken, 50) * 1e6, percentile(taken, 99) * 1e6
 
     with stdio_commands() as commands, start_all(commands) as servers:
         _check(servers)
         taken = take_turns(
-            {name: partial(block, server) for name, server in servers.items()}, effort.mcp_rounds
+            {
+                name: partial(block, server, calls if name in FAST else fewer)
+                for name, server in servers.items()
+            },
+            effort.mcp_rounds,
         )
     return [
         compare_all(
