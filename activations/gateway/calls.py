@@ -204,10 +204,14 @@ class MountCalls:
             raise _named(self._config.name, error) from error
         known = self._mount.catalogue
         if self.lists.is_due:
-            self._spawn(self.lists.read(session))
+            self._spawn(self._list(entry, session))
         elif known is not None:
             session.learn_tools(list(known.tools.values()))
         return session
+
+    async def _list(self, entry: Entry, session: UpstreamSession) -> None:
+        with self.pool.listing(entry):
+            await self.lists.read(session)
 
     def _on_notice(self, session: UpstreamSession, entry: Entry, notice: Notice) -> None:
         if isinstance(notice, ListChanged | Reinitialized):

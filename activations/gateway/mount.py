@@ -31,6 +31,10 @@ __all__ = ("EMPTY", "Mount")
 CALLS: Final = "activations.gateway.calls:MountCalls"
 #: Characters of the instructions of a server that are its description.
 MAX_DESCRIPTION: Final = 2000
+#: Delays before a server that could not be listed is tried again. The first is longer than a
+#: handshake may take.
+FIRST_LIST_S: Final = 8.0
+MAX_LIST_S: Final = 600.0
 #: The catalogue of a server that was never listed.
 EMPTY: Final = Catalogue({}, {})
 
@@ -47,7 +51,9 @@ class Mount(Activation):
         self.catalogue = catalogue
         #: The catalogue's file as it was last read.
         self.stamp = 0
-        self._was_listed = False
+        #: How often the server was to be listed in the background, and when again.
+        self._attempts = 0
+        self._list_at = 0.0
 
     @cached_property
     def calls(self) -> MountCalls:
@@ -82,11 +88,15 @@ class Mount(Activation):
         )
 
     def wants_listing(self, stale_s: float) -> bool:
-        """Whether the server should be listed now; True once, before anything was called."""
-        if self._was_listed or self.is_started:
+        """Whether the server should be listed now, in the background.
+
+        True once for a stale list, and after increasing delays as long as there is no list.
+        """
+        now, catalogue = time.monotonic(), self.catalogue
+        if now < self._list_at or (catalogue is not None and (self._attempts or self.is_started)):
             return False
-        catalogue = self.catalogue
-        self._was_listed = True
+        self._attempts += 1
+        self._list_at = now + min(FIRST_LIST_S * 2**self._attempts, MAX_LIST_S)
         return catalogue is None or time.time() - catalogue.listed_at > stale_s
 
     def describe_state(self) -> dict[str, Any]:

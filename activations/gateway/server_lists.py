@@ -41,8 +41,8 @@ class ServerLists:
 
     async def refresh(self, ctx: Context | None = None) -> None:
         """List the server now, for this caller if there is one. Raises PlexusError."""
-        session = await self._pool.acquire_any(ctx)
-        await self.read(session)
+        async with self._pool.any_session(ctx) as session:
+            await self.read(session)
 
     async def refresh_soon(self) -> None:
         """List the server after a change of its lists, once for several changes."""

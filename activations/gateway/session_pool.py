@@ -8,11 +8,12 @@ old, or its owner is gone. A session that is lost is opened again by the next ca
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import statistics
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from activations.gateway.breaker import Breaker
@@ -52,6 +53,8 @@ class Entry:
         self.opening: asyncio.Task[UpstreamSession] | None = None
         #: Calls in progress: their contexts.
         self.active: dict[int, Context] = {}
+        #: How many tasks list the server in it. It does not end meanwhile.
+        self.listing = 0
         self.opened_at = 0.0
         self.used_at = time.monotonic()
         #: Whether its owner is gone, so that it ends after its calls.
@@ -117,21 +120,39 @@ class SessionPool:
             raise
         return entry, session, number
 
-    async def acquire_any(self, ctx: Context | None) -> UpstreamSession:
-        """Return a session to list the server: one that is open, or one for this purpose.
+    @contextlib.contextmanager
+    def listing(self, entry: Entry) -> Iterator[None]:
+        """Keep a session open while the server is listed in it."""
+        entry.listing += 1
+        try:
+            yield
+        finally:
+            entry.listing -= 1
+            self._end_if_done(entry)
+
+    @contextlib.asynccontextmanager
+    async def any_session(self, ctx: Context | None) -> AsyncIterator[UpstreamSession]:
+        """Use a session to list the server: one that is open, or one for this purpose.
 
         `ctx` is the call that asks for it, whose caller can sign in; None in the background.
         """
+        entry = await self._find_any(ctx)
+        with self.listing(entry):
+            if entry.session is not None:
+                yield entry.session
+            else:
+                assert entry.opening is not None, "it is being opened"
+                yield await self._wait_open(entry.opening)
+
+    async def _find_any(self, ctx: Context | None) -> Entry:
         for entry in self._entries.values():
             if entry.session is not None and entry.is_usable:
-                return entry.session
+                return entry
         shared = self._config.session_scope == "shared"
         key: Key = ("shared",) if shared else (CATALOGUE,)
         known = self._entries.get(key)
         usable = known is not None and known.is_usable
-        entry = known if known is not None and usable else await self._replace(key, ctx)
-        assert entry.opening is not None, "it is being opened"
-        return await self._wait_open(entry.opening)
+        return known if known is not None and usable else await self._replace(key, ctx)
 
     async def _wait_open(self, opening: asyncio.Task[UpstreamSession]) -> UpstreamSession:
         """Wait for a session that others may wait for too. Raises Failed if it was ended."""
@@ -150,7 +171,11 @@ class SessionPool:
         entry.used_at = time.monotonic()
         if latency_s is not None:
             self._latencies.append(latency_s)
-        if not entry.active and (entry.is_orphaned or entry.key[0] == "call"):
+        self._end_if_done(entry)
+
+    def _end_if_done(self, entry: Entry) -> None:
+        in_use = entry.active or entry.listing
+        if not in_use and (entry.is_orphaned or entry.key[0] == "call"):
             self._end(entry)
 
     @property
@@ -223,7 +248,9 @@ class SessionPool:
         if len(self._entries) < self._config.max_sessions:
             return
         idle = [
-            each for each in self._entries.values() if not each.active and each.session is not None
+            each
+            for each in self._entries.values()
+            if each.session is not None and not each.active and not each.listing
         ]
         if not idle:
             limit = self._config.max_sessions
@@ -269,8 +296,7 @@ class SessionPool:
 
     def _orphan(self, entry: Entry) -> None:
         entry.is_orphaned = True
-        if not entry.active:
-            self._end(entry)
+        self._end_if_done(entry)
 
     def _forget(self, entry: Entry) -> None:
         if entry.unsubscribe is not None:
@@ -298,7 +324,7 @@ class SessionPool:
             await asyncio.sleep(SWEEP_S)
             now = time.monotonic()
             for entry in list(self._entries.values()):
-                if entry.active or entry.session is None:
+                if entry.active or entry.listing or entry.session is None:
                     continue
                 is_idle = self._config.idle_s and now - entry.used_at > self._config.idle_s
                 if is_idle or entry.key[0] == CATALOGUE or self._is_old(entry):

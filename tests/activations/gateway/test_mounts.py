@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
 import pytest
-from gateway_kit import entry, mounted, until
+from gateway_kit import UPSTREAM, entry, mounted, until
 
+from activations.gateway import gateway, mount, session_pool
 from activations.gateway.mount_config import MountError, parse_mount
 from plexus.caller_connection import CallerConnection
 from plexus.errors import Denied, Failed, NotFound
@@ -340,3 +342,26 @@ async def test_variables_are_filled_in_and_ours_are_not_passed(
 def test_an_invalid_mount_is_refused_with_its_fault(name: str, table: object, fault: str) -> None:
     with pytest.raises(MountError, match=fault):
         parse_mount(name, table)
+
+
+async def test_a_list_that_takes_longer_than_the_check_of_idle_sessions_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_pool, "SWEEP_S", 0.01)
+    async with mounted(tmp_path, {"up": entry("slow-list")}) as here:
+        assert "up.echo" in here.names()
+        pool = here.gateway.mounts["up"].calls.pool
+        await until(lambda: pool.describe_state()["sessions"] == 0)  # and ends then
+
+
+async def test_a_server_that_could_not_be_listed_is_listed_later_without_a_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mount, "FIRST_LIST_S", 0.01)
+    monkeypatch.setattr(gateway, "POLL_S", 0.05)
+    program = tmp_path / "server"
+    async with mounted(tmp_path, {"up": {"command": str(program)}}, listed=False) as here:
+        await until(lambda: here.gateway.mounts["up"].describe_state()["error"])
+        program.write_text(f"#!/bin/sh\nexec {sys.executable} {UPSTREAM}\n")
+        program.chmod(0o755)
+        await until(lambda: "up.echo" in here.names())

@@ -1,7 +1,7 @@
 """An MCP server on stdio that behaves badly on request, for tests of mounts.
 
-It speaks the revision 2025-06-18 with the standard library only. Arguments choose what is wrong
-with it as a whole; each tool does one thing wrong.
+It speaks one revision with a handshake, by default 2025-06-18, with the standard library only.
+Arguments choose the revision, and what is wrong with it as a whole; each tool does one thing wrong.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 FLAGS = set(sys.argv[1:])
+REVISION = next((each for each in FLAGS if each.startswith("20")), "2025-06-18")
 LOCK = threading.Lock()
 ANSWERS: dict[int, Any] = {}
 ANSWERED = threading.Condition()
@@ -242,12 +243,13 @@ def handle(message: dict[str, Any]) -> None:
             "logging": {},
         }
         result = {
-            "protocolVersion": "2025-06-18",
+            "protocolVersion": REVISION,
             "capabilities": capabilities,
             "serverInfo": server,
         }
         send({"id": request, "result": result})
     elif method == "tools/list":
+        time.sleep("slow-list" in FLAGS)
         send({"id": request, "result": {"tools": listed()}})
     elif method == "resources/list":
         send({"id": request, "result": {"resources": [{"uri": "file:///a", "name": "a"}]}})
