@@ -102,6 +102,7 @@ def _tool(
         given_result=_visible(output) if _is_object_schema(output) else None,
         meta=rewrite_meta(config.name, definition.get("_meta")),
         icons=icons if isinstance(icons, list) else None,
+        allows_indirect_call=config.call == "all",
     )
     spec.validate = partial(_validate_first, spec, schema)
     return spec

@@ -69,6 +69,8 @@ class MountConfig:
     session: SessionScope | None = None
     #: Which tools are in the standard set: all, none ("search"), or those that match a pattern.
     expose: tuple[str, ...] = ("search",)
+    #: Which tools `plexus.call` may call: those that declare that they do no damage, or all.
+    call: Literal["safe", "all"] = "safe"
     #: Patterns of tools that are offered at all; empty for every tool.
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
@@ -160,6 +162,7 @@ _NUMBER: Final = "a number of at least 0"
 _KEYS: Final[dict[str, str]] = {
     "args": _TEXTS,
     "allow": _TEXTS,
+    "call": '"safe" or "all"',
     "command": _TEXT,
     "cwd": _TEXT,
     "deny": _TEXTS,
@@ -182,6 +185,7 @@ _KEYS: Final[dict[str, str]] = {
     "url": _TEXT,
 }
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "call": ("safe", "all"),
     "pin": ("on", "off"),
     "session": ("connection", "principal", "shared", "call"),
     "sign_in": ("on", "off"),

@@ -109,7 +109,8 @@ def _called(server: McpServer, arguments: dict[str, Any]) -> tuple[MethodSpec, d
         raise InvalidParams(
             f"{spec.name} may delete, overwrite or run commands, so {CALL} does not call it. Call "
             f"the tool {spec.name} itself: every method can be called by its name, listed or not. "
-            'The operator can allow it here with plexus_call = "all".'
+            'The operator can allow it here with plexus_call = "all", or for the tools of a mount '
+            'with call = "all".'
         )
     return spec, inner or {}
 
@@ -117,6 +118,8 @@ def _called(server: McpServer, arguments: dict[str, Any]) -> tuple[MethodSpec, d
 def _may_damage(spec: MethodSpec) -> bool:
     """Whether a method may destroy something, as far as its author says, or runs commands."""
     hints = spec.hints
+    if spec.allows_indirect_call:
+        return False
     return spec.scope == "bash" or not (hints.read_only or hints.destructive is False)
 
 

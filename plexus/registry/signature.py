@@ -139,6 +139,8 @@ class MethodSpec:
     alias: str | None = None
     #: Whether a host should ask a person before every call.
     needs_person: bool = False
+    #: Whether `plexus.call` may call it over MCP although it may do damage.
+    allows_indirect_call: bool = False
     #: How a run of it continues after its process was lost.
     restart: Restart = "never"
     #: What the run store records of a run; None for the operator's setting.

@@ -113,6 +113,10 @@ def _print_offer(config: MountConfig, state: dict[str, Any]) -> None:
         click.echo(
             "Models find them with plexus.search. To list them as tools: --expose all, or patterns."
         )
+        if config.call == "safe":
+            click.echo(
+                "plexus.call refuses those that do not declare that they do no damage: --call all."
+            )
     if state["held"]:
         click.echo(
             f"{len(state['held'])} tools wait for approval: substrate mount approve {config.name}"

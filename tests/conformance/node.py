@@ -39,6 +39,7 @@ __all__ = (
     "node",
     "packer",
     "script",
+    "server",
 )
 
 REPOSITORY = Path(__file__).parents[2]
@@ -49,6 +50,7 @@ SERVERS = "servers"
 COMPILER = "compiler"
 CLAUDE_CODE = "claude-code"
 DENO = "deno"
+SERVERS = "servers"
 #: The packages by folder: two versions of one package cannot share a folder. Node is included,
 #: because the suites need a newer one than many systems have.
 PACKAGES = {
@@ -78,6 +80,11 @@ PACKAGES = {
     },
     CLAUDE_CODE: {"@anthropic-ai/claude-code": "2.1.197"},
     DENO: {"deno": "2.9.6"},
+    SERVERS: {
+        "@modelcontextprotocol/server-everything": "2026.8.31",
+        "@modelcontextprotocol/server-filesystem": "2026.8.31",
+        "@modelcontextprotocol/server-memory": "2026.8.31",
+    },
 }
 #: Where the package `node` puts the program, and `typescript` its compiler.
 NODE = Path("node_modules", "node", "bin", "node")
@@ -144,6 +151,12 @@ def claude_code() -> Path:
 def deno() -> Path:
     """Return the Deno program. Raises NotInstalled."""
     return installed(DENO) / "node_modules" / ".bin" / "deno"
+
+
+def server(name: str) -> list[str]:
+    """Return the command of an official server, such as "everything". Raises NotInstalled."""
+    package = installed(SERVERS) / "node_modules" / "@modelcontextprotocol" / f"server-{name}"
+    return [str(node()), str(package / "dist" / "index.js")]
 
 
 def packer() -> list[str]:

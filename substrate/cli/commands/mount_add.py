@@ -64,6 +64,12 @@ project_option = click.option(
     metavar="all|search|PATTERNS",
     help="Tools that MCP clients list. All others are found by plexus.search.  [default: search]",
 )
+@click.option(
+    "--call",
+    type=click.Choice(["safe", "all"]),
+    help="Which of its tools plexus.call may call: those that declare no damage, or all.  "
+    "[default: safe]",
+)
 @click.option("--allow", metavar="PATTERNS", help="Offer only these tools.")
 @click.option("--deny", metavar="PATTERNS", help="Do not offer these tools.")
 @click.option("--scope", metavar="SCOPE", help="Scope that tokens need.  [default: NAME]")
@@ -129,7 +135,7 @@ def _table(target: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
                 raise click.ClickException(f"Write {text!r} as NAME{separator}VALUE.")
             _refuse_secret(label.strip(), value.strip())
             table.setdefault(key, {})[label.strip()] = value.strip()
-    for key in ("cwd", "transport", "session", "scope"):
+    for key in ("cwd", "transport", "session", "scope", "call"):
         if options[key]:
             table[key] = options[key]
     for key in ("expose", "allow", "deny"):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from upstream_sessions import HOSTILE, WAIT_S, calling, hostile, program, text_of
+from upstream_sessions import HOSTILE, WAIT_S, calling, hostile, processes_with, program, text_of
 
 from activations.gateway.transports.session import UpstreamSession
 from activations.gateway.transports.transport import SessionLimits
@@ -33,19 +33,6 @@ from plexus.limits import KIB, MIB, Limits
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 FORMS = ClientOptions(capabilities=frozenset({"form"}))
-
-
-def processes_with(mark: str) -> list[int]:
-    """Return the processes whose command line contains a text."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if mark.encode() in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:  # it has exited meanwhile
-                continue
-    return found
 
 
 async def test_a_flood_of_progress_is_bounded_and_the_result_arrives() -> None:

@@ -17,7 +17,7 @@ from activations.processes.process import Command, Launcher
 from mcp_view.client.items import Notice
 from mcp_view.client.options import ClientOptions
 
-__all__ = ("HOSTILE", "WAIT_S", "calling", "hostile", "program", "text_of")
+__all__ = ("HOSTILE", "WAIT_S", "calling", "hostile", "processes_with", "program", "text_of")
 
 #: Timeout of every wait, sufficient on a busy machine.
 WAIT_S = 30.0
@@ -64,3 +64,16 @@ async def calling(session: UpstreamSession, name: str = "tool") -> dict[str, Any
     """Call a tool and return its result."""
     async with asyncio.timeout(WAIT_S):
         return await session.request("tools/call", {"name": name})
+
+
+def processes_with(mark: str) -> list[int]:
+    """Return the processes whose command line contains a text."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if mark.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:  # it has exited meanwhile
+                continue
+    return found

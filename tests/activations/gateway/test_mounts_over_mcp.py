@@ -1,0 +1,191 @@
+"""Mounts as MCP clients see them: every revision in front of a server of every other.
+
+The client is that of the official SDK, the program in the middle is `substrate --stdio --mcp`, and
+the servers behind it are processes too.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp
+import mcp_types as types
+import pytest
+from child_processes import clean_environment
+from conformance.serving import COMMAND, REPOSITORY
+from gateway_kit import UPSTREAM
+from pydantic import FileUrl
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
+
+SESSION_S = 60.0
+#: Modes of the client, with the revisions that result.
+MODES = {"legacy": "2025-11-25", "2026-07-28": "2026-07-28"}
+
+
+class Answers:
+    """A client's person, model and program, and what they were asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def elicit(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:  # noqa: ARG002
+        self.asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"name": "Ada"})
+
+    async def sample(self, context: Any, params: Any) -> types.CreateMessageResult:  # noqa: ARG002
+        self.asked.append(params.messages[0].content.text)
+        text = types.TextContent(type="text", text="Hi there")
+        return types.CreateMessageResult(role="assistant", content=text, model="m")
+
+    async def roots(self, context: Any) -> types.ListRootsResult:  # noqa: ARG002
+        self.asked.append("roots")
+        return types.ListRootsResult(roots=[types.Root(uri=FileUrl("file:///work"), name="work")])
+
+
+@asynccontextmanager
+async def mounted_client(
+    folder: Path, tables: dict[str, list[str]], mode: str, tools: str = "all", more: str = ""
+) -> AsyncIterator[tuple[mcp.Client, Answers]]:
+    """Connect a client to a program with mounts of these commands."""
+    file = folder / "mounts.toml"
+    file.write_text(
+        "".join(
+            f"[mounts.{name}]\ncommand = {json.dumps(command[0])}\n"
+            f"args = {json.dumps(command[1:])}\n{more}\n"
+            for name, command in tables.items()
+        )
+    )
+    names = ("XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME")
+    variables = {name: str(folder / "state") for name in names}
+    server = mcp.StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "substrate", "--stdio", "--mcp", "--mcp-tools", tools],
+        cwd=REPOSITORY,
+        env=clean_environment(SUBSTRATE_MOUNTS_FILE=str(file), **variables),
+    )
+    answers = Answers()
+    with anyio.fail_after(SESSION_S):
+        async with mcp.Client(
+            server,
+            mode=mode,
+            elicitation_callback=answers.elicit,
+            sampling_callback=answers.sample,
+            list_roots_callback=answers.roots,
+        ) as client:
+            if tools == "all":
+                await listed(client, *tables)
+            yield client, answers
+
+
+async def listed(client: mcp.Client, *names: str) -> dict[str, Any]:
+    """Wait until the servers behind were listed for the first time. Returns all tools by name."""
+    while True:
+        # In the newest revision the client keeps a list for as long as the server allows.
+        answer = await client.list_tools(cache_mode="refresh")
+        tools = {tool.name: tool for tool in answer.tools}
+        if all(any(each.startswith(f"{name}.") for each in tools) for name in names):
+            return tools
+        await anyio.sleep(0.05)
+
+
+def text_of(result: Any) -> str:
+    return "".join(block.text for block in result.content)
+
+
+@pytest.mark.parametrize("upstream", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_server_with_a_handshake_asks_a_client_of_any_revision(
+    mode: str, upstream: str, tmp_path: Path
+) -> None:
+    tables = {"old": [sys.executable, str(UPSTREAM), upstream]}
+    async with mounted_client(tmp_path, tables, mode) as (client, answers):
+        assert client.protocol_version == MODES[mode]
+        steps: list[float] = []
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001
+            steps.append(progress)
+
+        flood = await client.call_tool("old.flood", {"n": 20}, progress_callback=report)
+        assert text_of(flood) == "flooded"
+        assert steps == sorted(steps)
+        assert steps[-1] == 19
+
+        answer = json.loads(text_of(await client.call_tool("old.sample", {})))
+        assert answer["content"]["text"] == "Hi there"
+        roots = json.loads(text_of(await client.call_tool("old.roots", {})))
+        assert roots["roots"][0]["uri"] == "file:///work"
+        asked = ["Hello", "roots"]
+        if upstream >= "2025-06-18":  # older revisions have no forms
+            form = json.loads(text_of(await client.call_tool("old.ask", {})))
+            assert form == {"action": "accept", "content": {"name": "Ada"}}
+            asked.append("old asks: Your name?")
+        assert answers.asked == asked
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_server_without_a_handshake_asks_a_client_of_any_revision(
+    mode: str, tmp_path: Path
+) -> None:
+    async with mounted_client(tmp_path, {"new": [*COMMAND, "--stdio"]}, mode) as (client, answers):
+        greeted = await client.call_tool("new.test_input_required_result_elicitation", {})
+        assert "Ada" in text_of(greeted)
+        assert answers.asked == ["new asks: What is your name?"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_content_annotations_and_uris_arrive_at_the_client_and_lead_back(
+    mode: str, tmp_path: Path
+) -> None:
+    tables = {"up": [sys.executable, str(UPSTREAM)]}
+    async with mounted_client(tmp_path, tables, mode) as (client, _):
+        result: Any = await client.call_tool("up.rich", {})
+        kinds = [block.type for block in result.content]
+        assert kinds == ["text", "image", "text", "resource_link", "resource"]
+        assert result.structured_content == {"n": 1}
+        assert result.content[0].annotations.audience == ["user"]
+        assert str(result.content[4].resource.uri) == "ui://up/view/1"
+        read: Any = await client.read_resource(str(result.content[3].uri))
+        assert read.contents[0].text == "content of file:///a"
+        shown: Any = await client.read_resource("ui://up/view/1")
+        assert shown.contents[0].text == "content of ui://view/1"
+        prompt: Any = await client.get_prompt("up.greet", {"who": "Ann"})
+        assert prompt.messages[0].content.text == "Greet Ann"
+        failed = await client.call_tool("up.fail", {})
+        assert (failed.is_error, text_of(failed)) == (True, "it is broken")
+
+
+async def test_a_list_of_the_server_that_changes_changes_that_of_the_client(
+    tmp_path: Path,
+) -> None:
+    tables = {"up": [sys.executable, str(UPSTREAM)]}
+    async with mounted_client(tmp_path, tables, "legacy") as (client, _):
+        assert "up.count" in await listed(client)
+        await client.call_tool("up.hide", {})
+        while "up.count" in await listed(client, "up"):  # noqa: ASYNC110 - of another process
+            await anyio.sleep(0.05)
+
+
+async def test_by_default_the_tools_of_mounts_fill_no_list_and_are_found_and_called(
+    tmp_path: Path,
+) -> None:
+    tables = {"up": [sys.executable, str(UPSTREAM)]}
+    async with mounted_client(tmp_path, tables, "legacy"):
+        pass  # the catalogue is on disk now
+    async with mounted_client(tmp_path, tables, "legacy", "standard") as (client, _):
+        assert not any(name.startswith("up.") for name in await listed(client))
+        found = await client.call_tool("plexus.search", {"query": "echo a text"})
+        assert "up.echo" in text_of(found)
+        params = {"method": "up.echo", "params": {"text": "hello"}}
+        called = await client.call_tool("plexus.call", params)
+        # It declares nothing, and a person who allowed plexus.call has not allowed it.
+        assert 'call = "all"' in text_of(called)
+    async with mounted_client(tmp_path, tables, "legacy", "standard", 'call = "all"') as (here, _):
+        called = await here.call_tool("plexus.call", params)
+        assert "hello" in text_of(called), called
