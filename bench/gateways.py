@@ -34,6 +34,7 @@ UPSTREAM = str(Path(__file__).with_name("gateway_upstream.py"))
 
 MCP_PROXY = ("mcp-proxy==0.13.0", "mcp<2")
 SUPERGATEWAY = "supergateway@4.0.0"
+MCP_HUB = "mcp-hub@4.2.1"
 
 #: Numbers that the streaming tool yields, 0.2 s apart.
 NUMBERS = 5
@@ -58,6 +59,8 @@ class Served:
     """A gateway that runs: the command of its process for stdio, or its URL."""
 
     address: tuple[str, ...] | str
+    #: Whether the URL is one of HTTP+SSE, and not of Streamable HTTP.
+    is_sse: bool = False
 
 
 def _variables(folder: Path) -> dict[str, str]:
@@ -129,22 +132,53 @@ async def mcp_proxy(folder: Path) -> AsyncIterator[Served]:
         yield Served(f"http://127.0.0.1:{port}/mcp")
 
 
-@asynccontextmanager
-async def supergateway(folder: Path) -> AsyncIterator[Served]:
-    """`supergateway --stateful`, from stdio to streamable HTTP."""
+async def _npm(folder: Path, name: str, package: str) -> Path:
+    """Install a package and return its program. Raises NotInstalled."""
     npm = shutil.which("npm")
     if npm is None:
         raise NotInstalled("npm is missing")
-    place = folder / "supergateway"
+    place = folder / name
     place.mkdir()
     quiet = ("--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(place))
-    await asyncio.to_thread(_install, [npm, "install", *quiet, SUPERGATEWAY], place)
+    await asyncio.to_thread(_install, [npm, "install", *quiet, package], place)
+    return place / "node_modules" / ".bin" / name
+
+
+@asynccontextmanager
+async def supergateway(folder: Path) -> AsyncIterator[Served]:
+    """`supergateway --stateful`, from stdio to streamable HTTP."""
+    program = await _npm(folder, "supergateway", SUPERGATEWAY)
     port = _free_port()
-    program = place / "node_modules" / ".bin" / "supergateway"
     options = ("--outputTransport", "streamableHttp", "--stateful", "--port", str(port))
     command = (str(program), "--stdio", shlex.join(upstream(folder)), *options)
     async with _served(command, port, folder):
         yield Served(f"http://127.0.0.1:{port}/mcp")
+
+
+@asynccontextmanager
+async def mcp_hub(folder: Path) -> AsyncIterator[Served]:
+    """`mcp-hub`, one endpoint of HTTP+SSE for all servers of a file."""
+    program = await _npm(folder, "mcp-hub", MCP_HUB)
+    port = _free_port()
+    options = ("--port", str(port), "--config", str(_fastmcp_config(folder)))
+    async with _served((str(program), *options), port, folder):
+        yield Served(f"http://127.0.0.1:{port}/mcp", is_sse=True)
+
+
+@asynccontextmanager
+async def substrate_mount(folder: Path) -> AsyncIterator[Served]:
+    """A mount of this program, over stdio."""
+    file = folder / "mounts.toml"
+    command, *arguments = upstream(folder)
+    file.write_text(
+        f"[mounts.up]\ncommand = {json.dumps(command)}\nargs = {json.dumps(arguments)}\n"
+    )
+    # Its runs are in another file than those of the upstream.
+    variables = _variables(folder / "mount") | {"SUBSTRATE_MOUNTS_FILE": str(file)}
+    set_variables = tuple(f"{name}={value}" for name, value in variables.items())
+    program = ("env", *set_variables, sys.executable, "-m", "substrate")
+    await asyncio.to_thread(_install, [*program, "mount", "refresh"], folder)
+    yield Served((*program, "--stdio", "--mcp", "--mcp-tools", "all"))
 
 
 GATEWAYS: Mapping[str, Callable[[Path], Any]] = {
@@ -153,6 +187,8 @@ GATEWAYS: Mapping[str, Callable[[Path], Any]] = {
     "fastmcp http": fastmcp_http,
     "mcp-proxy": mcp_proxy,
     "supergateway": supergateway,
+    "mcp-hub": mcp_hub,
+    "substrate mount": substrate_mount,
 }
 
 
@@ -225,6 +261,10 @@ class Visitor:
         if not isinstance(server, str):
             command, *arguments = server
             server = mcp.StdioServerParameters(command=command, args=arguments)
+        elif served.is_sse:
+            from mcp.client.sse import sse_client
+
+            server = sse_client(server)
         self.asked: list[str] = []
         self.received: list[str] = []
         self.client = mcp.Client(
@@ -246,9 +286,15 @@ class Visitor:
         self.received.append(type(message).__name__)
 
     async def tool(self, word: str) -> str:
-        """Return the name under which the gateway offers a tool."""
-        listed = await self.client.list_tools()
-        return next(str(each.name) for each in listed.tools if each.name.endswith(word))
+        """Return the name under which the gateway offers a tool, when the upstream is started."""
+        names = (f"upstream.{word}", f"upstream_{word}")
+        async with asyncio.timeout(STEP_S):
+            while True:
+                listed = await self.client.list_tools()
+                for each in listed.tools:
+                    if each.name.endswith(names):
+                        return str(each.name)
+                await asyncio.sleep(0.1)
 
 
 async def probe(served: Served, folder: Path) -> dict[str, str]:
