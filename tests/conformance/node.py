@@ -30,6 +30,7 @@ __all__ = (
     "PACKAGES",
     "SERVERS",
     "STABLE",
+    "UPSTREAMS",
     "NotInstalled",
     "claude_code",
     "compiler",
@@ -50,7 +51,7 @@ SERVERS = "servers"
 COMPILER = "compiler"
 CLAUDE_CODE = "claude-code"
 DENO = "deno"
-SERVERS = "servers"
+UPSTREAMS = "upstreams"
 #: The packages by folder: two versions of one package cannot share a folder. Node is included,
 #: because the suites need a newer one than many systems have.
 PACKAGES = {
@@ -80,7 +81,8 @@ PACKAGES = {
     },
     CLAUDE_CODE: {"@anthropic-ai/claude-code": "2.1.197"},
     DENO: {"deno": "2.9.6"},
-    SERVERS: {
+    # Servers that the tests mount.
+    UPSTREAMS: {
         "@modelcontextprotocol/server-everything": "2026.8.31",
         "@modelcontextprotocol/server-filesystem": "2026.8.31",
         "@modelcontextprotocol/server-memory": "2026.8.31",
@@ -155,7 +157,7 @@ def deno() -> Path:
 
 def server(name: str) -> list[str]:
     """Return the command of an official server, such as "everything". Raises NotInstalled."""
-    package = installed(SERVERS) / "node_modules" / "@modelcontextprotocol" / f"server-{name}"
+    package = installed(UPSTREAMS) / "node_modules" / "@modelcontextprotocol" / f"server-{name}"
     return [str(node()), str(package / "dist" / "index.js")]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.node import SERVERS, NotInstalled, installed, server
+from conformance.node import UPSTREAMS, NotInstalled, installed, server
 from gateway_kit import MountedHub, mounted, until
 from upstream_sessions import processes_with
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(400)]
 @pytest.fixture(scope="module", autouse=True)
 def _servers() -> None:
     try:
-        installed(SERVERS)
+        installed(UPSTREAMS)
     except NotInstalled as error:
         pytest.skip(str(error))
 
