@@ -147,6 +147,7 @@ MUTATING: dict[type, set[str]] = {
         "restart",
         "switch_off",
         "unregister",
+        "while_open",
     },
 }
 #: The attributes that views read.

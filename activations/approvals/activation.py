@@ -13,15 +13,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
-from functools import partial
+from contextlib import ExitStack
 from typing import Annotated, Any, NamedTuple
 
 from annotated_types import Ge, Le
 
-from activations.approvals.closed_questions import MAX_ENTRIES, ClosedQuestions
 from activations.approvals.events import (
     Answered,
+    ApprovalClosed,
     ApprovalPending,
     ApprovalSettled,
     Closed,
@@ -39,6 +38,7 @@ from plexus import (
 )
 from plexus.events import QuestionAnswered, QuestionAsked
 from plexus.rpc import wire
+from plexus.runtime.closed_questions import MAX_ENTRIES, ClosedQuestion
 from plexus.runtime.history import recorded_arguments
 from plexus.runtime.log import wall_ms
 from plexus.runtime.question_feed import OpenQuestion, answered_event
@@ -77,20 +77,6 @@ class Approvals(Activation):
     audience = "client"
     version = "1.0.0"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._closed = ClosedQuestions()
-
-    @asynccontextmanager
-    async def lifespan(self) -> AsyncIterator[None]:
-        """Keep the questions that close while the hub is open."""
-        questions = self.plexus.questions
-        unsubscribe = questions.on_change(partial(self._closed.on_change, questions))
-        try:
-            yield
-        finally:
-            unsubscribe()
-
     @method(title="List open questions", read_only=True, open_world=False, control=True)
     async def pending(
         self, run: int | None = None, limit: int = 100, *, principal: Principal
@@ -127,7 +113,8 @@ class Approvals(Activation):
         Args:
             limit: Maximum number of questions, 1 to 500.
         """
-        return Closed(self._closed.latest(principal, limit))
+        found = self.plexus.questions.closed.latest(principal, limit)
+        return Closed([_closed_approval(entry) for entry in found])
 
     @method(title="Approve or decline", control=True, needs_person=True)
     async def respond(
@@ -451,3 +438,18 @@ def _decision(
 
 def _denied(message: str) -> dict[str, Any]:
     return {"behavior": "deny", "message": message}
+
+
+def _closed_approval(closed: ClosedQuestion) -> ApprovalClosed:
+    answered = closed.answered
+    return ApprovalClosed(
+        approval_id=f"{closed.run}.{closed.request}",
+        run=closed.run,
+        method=closed.method,
+        request=closed.request,
+        message=closed.message,
+        outcome="closed" if answered is None else answered.outcome,
+        closed_ms=closed.closed_ms,
+        answer=None if answered is None else answered.answer,
+        by=None if answered is None else answered.by,
+    )

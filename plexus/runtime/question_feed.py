@@ -17,6 +17,7 @@ from plexus.errors import NotFound, PlexusError
 from plexus.events import QuestionAnswered, QuestionAsked
 from plexus.questions import Question
 from plexus.rpc import wire
+from plexus.runtime.closed_questions import ClosedQuestions
 from plexus.text import shorten
 
 if TYPE_CHECKING:  # imported for annotations only: run imports this module
@@ -135,6 +136,8 @@ class Questions:
         #: Open questions that are not asked of the caller of their run, by run and request id. The
         #: request ids of all other questions are decimal numbers.
         self.separate: dict[tuple[int, str], OpenQuestion] = {}
+        #: Those of runs of this process; the answers of others are in their processes.
+        self.closed = ClosedQuestions()
 
     def find(self, run: Run, request: str) -> OpenQuestion | None:
         """Return a question of a run; None if it is not open."""
@@ -167,6 +170,12 @@ class Questions:
 
     def notify(self, run: Run, request: str, is_open: bool) -> None:
         """Notify the listeners that a question has opened or closed."""
+        if not run.is_stored:
+            asked = self.find(run, request) if is_open else None
+            if asked is not None:
+                self.closed.note_open(run, request, asked.event.message)
+            elif not is_open:
+                self.closed.note_closed(run, request)
         for listener in self._on_change.copy():
             listener(run, request, is_open)
 

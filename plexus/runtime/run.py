@@ -15,7 +15,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from plexus.activation import OnDisconnect
 from plexus.caller_connection import CallerConnection
@@ -79,6 +79,9 @@ class Run(ABC):
         "terminal",
         "watchers",
     )
+
+    #: Whether another process executes or has executed the run.
+    is_stored: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -138,6 +138,8 @@ class StoredRun(Run):
         "record",
     )
 
+    is_stored = True
+
     def __init__(
         self,
         record: RunRecord,

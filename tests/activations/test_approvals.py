@@ -431,7 +431,7 @@ async def test_closed_questions_are_listed_with_who_answered_them(open_hub: Open
 async def test_closed_questions_have_a_limit(
     open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("activations.approvals.closed_questions.MAX_ENTRIES", 3)
+    monkeypatch.setattr("plexus.runtime.closed_questions.MAX_ENTRIES", 3)
     hub = open_hub(Asking, Approvals)
     await hub.open()
     for _ in range(5):
