@@ -357,6 +357,21 @@ def test_a_response_that_ends_early_is_continued_and_the_others_are_closed(site:
         assert numbers == [str(number) for number in range(int(numbers[0]), 81)]
 
 
+def test_a_phone_shows_the_current_view_in_its_navigation_and_reaches_what_is_beside_it(
+    site: Site,
+) -> None:
+    with site.page(phone=True) as page:
+        site.open(page, "status")
+        link = page.locator("nav a[data-view=status]")
+        expect(link).to_have_attribute("aria-current", "page")
+        expect(link).to_be_in_viewport(ratio=0.9)
+        page.get_by_role("button", name="palette").click()
+        expect(page.get_by_role("dialog", name="Command palette")).to_be_visible()
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_role("heading", name="Not connected")).to_be_visible()
+
+
 def test_nothing_is_wider_than_a_phone(site: Site) -> None:
     with site.page(phone=True) as page:
         for view in (*VIEWS, "tools/bash.execute"):
