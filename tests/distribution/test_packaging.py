@@ -28,6 +28,19 @@ NAME = re.compile(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+")
 DESCRIPTION_CHARS = 100
 
 
+def test_an_extra_is_added_without_replacing_an_editable_installation(tmp_path: Path) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    run(BIN / "uv", "venv", "--quiet", "--python", BIN / "python", "venv", cwd=tmp_path)
+    install = (BIN / "uv", "pip", "install", "--quiet", "--no-deps", "--python", python)
+    run(*install, "--editable", REPOSITORY, cwd=tmp_path)
+    # The command of the manual, without the packages that it would download.
+    quickstart = (REPOSITORY / "docs" / "quickstart.md").read_text()
+    assert "`pip install 'plexus-substrate[chat]'`" in quickstart
+    run(*install, "plexus-substrate[chat]", cwd=tmp_path)
+    kept = run(BIN / "uv", "pip", "list", "--editable", "--python", python, cwd=tmp_path)
+    assert str(REPOSITORY) in kept
+
+
 # --- the registry entry ---------------------------------------------------------------------------
 
 

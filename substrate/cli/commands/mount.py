@@ -56,7 +56,7 @@ mount.add_command(import_mounts)
 @json_option
 @click.pass_context
 def list_mounts(ctx: click.Context, /, *, as_json: bool) -> None:
-    """List the mounts, with what their servers offered when they were listed last."""
+    """List the mounts, with what each server offered when it was last listed."""
     loaded, store = _load(ctx), CatalogueStore()
     rows = [_row(config, store.read(config)) for config in loaded.mounts.values()]
     rows += [{"name": name, "error": reason} for name, reason in loaded.broken.items()]
@@ -103,7 +103,7 @@ def _row(config: MountConfig, catalogue: Catalogue | None) -> dict[str, Any]:
 @json_option
 @click.pass_context
 def show(ctx: click.Context, /, *, name: str, as_json: bool) -> None:
-    """Show the tools of a mount: the method, the name at the server, and the pin."""
+    """Show the tools of a mount: method, name on the server, state and pin (SHA-256)."""
     config = _find(ctx, name)
     catalogue = CatalogueStore().read(config)
     if catalogue is None:
@@ -124,9 +124,10 @@ def show(ctx: click.Context, /, *, name: str, as_json: bool) -> None:
 @mount.command(short_help="Remove a mount.")
 @click.argument("name")
 @project_option
+@json_option
 @click.pass_context
-def remove(ctx: click.Context, /, *, name: str, project: bool) -> None:
-    """Remove a mount, and forget what was approved of it."""
+def remove(ctx: click.Context, /, *, name: str, project: bool, as_json: bool) -> None:
+    """Remove the mount NAME with its approvals."""
     path = mount_path(settings_of(ctx), "project" if project else "user")
     document = MountDocument(path)
     if name not in document.tables:
@@ -134,7 +135,10 @@ def remove(ctx: click.Context, /, *, name: str, project: bool) -> None:
     document.remove(name)
     document.save()
     CatalogueStore().delete(name)
-    click.echo(f"Removed {name} from {path}.")
+    if as_json:
+        print_json_line({"name": name, "file": str(path), "removed": True})
+    else:
+        click.echo(f"Removed {name} from {path}.")
 
 
 @mount.command(short_help="List the tools of servers again.")
@@ -142,7 +146,7 @@ def remove(ctx: click.Context, /, *, name: str, project: bool) -> None:
 @json_option
 @click.pass_context
 def refresh(ctx: click.Context, /, *, names: tuple[str, ...], as_json: bool) -> None:
-    """Start servers and list their tools again, by default those of all mounts."""
+    """Start the server of each mount NAME and list its tools again. The default is all mounts."""
     failed = False
     for config in _chosen(ctx, names):
         state = check_server(config, as_json=as_json)
@@ -158,7 +162,7 @@ def refresh(ctx: click.Context, /, *, names: tuple[str, ...], as_json: bool) -> 
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, /, *, names: tuple[str, ...], as_json: bool) -> None:
-    """Start the server of each mount, and report its state and its standard error."""
+    """Start the server of each mount NAME, and report its state and stderr. The default is all."""
     failed = False
     broken = {} if names else _load(ctx).broken
     for name, reason in broken.items():

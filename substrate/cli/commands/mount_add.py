@@ -21,7 +21,9 @@ __all__ = ("add_mount", "json_option", "project_option")
 SCHEMES: Final = ("http://", "https://", "ws://", "wss://")
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print lines of JSON.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print each mount or tool as a line of JSON."
+)
 project_option = click.option(
     "--project", is_flag=True, help=f"Use {FILE} of this folder, not your own file."
 )
@@ -47,7 +49,9 @@ project_option = click.option(
     help="Variable of the process. Write secrets as ${VARIABLE}. Repeatable.",
 )
 @click.option(
-    "--cwd", metavar="FOLDER", help="Working directory of the process.  [default: the caller's]"
+    "--cwd",
+    metavar="FOLDER",
+    help="Working directory of the process.  [default: that of the caller]",
 )
 @click.option(
     "--transport",
@@ -57,7 +61,7 @@ project_option = click.option(
 @click.option(
     "--session",
     type=click.Choice(["connection", "principal", "shared", "call"]),
-    help="Who shares a session of the server.  [default: connection; principal for a URL]",
+    help="Which callers share a session.  [default: connection; principal for a URL]",
 )
 @click.option(
     "--expose",
@@ -72,7 +76,7 @@ project_option = click.option(
 )
 @click.option("--allow", metavar="PATTERNS", help="Offer only these tools.")
 @click.option("--deny", metavar="PATTERNS", help="Do not offer these tools.")
-@click.option("--scope", metavar="SCOPE", help="Scope that tokens need.  [default: NAME]")
+@click.option("--scope", metavar="SCOPE", help="Scope that a token needs.  [default: NAME]")
 @click.option(
     "--oauth",
     "client",

@@ -42,15 +42,15 @@ OWN_NAME = "substrate"
     "only",
     multiple=True,
     metavar="NAME",
-    help="Take only the entry with this name. Repeatable.",
+    help="Import only the entry with this name. Repeatable.",
 )
 @click.option(
     "--replace",
     is_flag=True,
-    help="Leave one entry in the host's file, which starts Substrate. Keeps a backup.",
+    help="Replace the imported entries of the host's file by one for Substrate. Keeps a backup.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Take them without asking.")
-@click.option("--dry-run", is_flag=True, help="Show what would be taken.")
+@click.option("-y", "--yes", is_flag=True, help="Import without asking.")
+@click.option("--dry-run", is_flag=True, help="Show what would be imported, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print each entry as a line of JSON.")
 @click.pass_context
 def import_mounts(ctx: click.Context, /, hosts: tuple[str, ...], **options: Any) -> None:

@@ -65,7 +65,8 @@ def test_a_server_is_mounted_listed_shown_called_and_removed(person: Person) -> 
     called = run("call", "up.echo", "hello there", cwd=person.folder, **person.variables)
     assert (called.returncode, called.stdout.strip()) == (0, "hello there"), called.stderr
 
-    person.mount("remove", "up")
+    [removed] = lines(person.mount("remove", "up", "--json").stdout)
+    assert (removed["name"], removed["removed"]) == ("up", True)
     assert not list((person.folder / "xdg_data_home" / "substrate" / "mounts").glob("up-*"))
     assert "Unknown mount 'up'" in person.mount("show", "up", code=1).stderr
 
