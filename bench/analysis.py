@@ -1,8 +1,8 @@
-"""Measures of code analysis: a tree of files beside lizard's own command, and a long history.
+"""Measures of code analysis: a tree of files next to lizard's own command, and a long history.
 
 The files are those of the standard library of this Python, with a different last line in each. The
 limit of the complexity is `lizard` on all cores, which measures no cognitive complexity; that of
-the history is `git log`, whose output nobody reads.
+the history is `git log`, whose output is discarded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The comparison of two commits: their benchmarks take turns on one machine.
 
-Each round runs the benchmark of both trees, each with its own code and its own bench, in processes
-of their own. A row has moved if the rounds of the two do not overlap, apart from the most distant
+Each round runs the benchmark of both trees, each with its own code and its own bench, in separate
+processes. A row has moved if the rounds of the two do not overlap, apart from the most distant
 one of each, and their medians differ by more than 3 %; everything else is noise.
 """
 

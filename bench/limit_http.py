@@ -25,7 +25,7 @@ from bench.limit_stdio import Message
 __all__ = ("TICK_S", "called", "event_stream", "numbered", "progress", "streams", "unnumbered")
 
 PART_BYTES = 64 * 1024
-#: The first part of a stream has only a few events, so that the first event is sent at once.
+#: The first part of a stream has only a few events, so that the first event is sent immediately.
 FIRST_EVENTS = 4
 #: A response with fewer events is sent with its length.
 SHORT_EVENTS = 16

@@ -24,7 +24,7 @@ Message = dict[str, Any]
 READ_BYTES = 64 * 1024
 #: Capacity of a pipe.
 PIPE_BYTES = 64 * 1024
-#: The first write for a single request is small, so that the first event is sent at once.
+#: The first write for a single request is small, so that the first event is sent immediately.
 FIRST_BYTES = 512
 
 #: Subscription numbers have 16 digits, like those of the program.

@@ -25,7 +25,7 @@ from bench.limit_stdio import Message
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 PART_BYTES = 64 * 1024
-#: The first part of a stream is small, so that its first event is sent at once.
+#: The first part of a stream is small, so that its first event is sent immediately.
 FIRST_BYTES = 256
 ACCEPTED = (
     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
