@@ -16,9 +16,12 @@ from substrate.server.page.static_files import ASSETS
 
 pytestmark = pytest.mark.timeout(120)
 
-VIEWS = ("tools", "runs", "questions", "tasks", "chat", "trees", "python", "analysis", "status")
+VIEWS = (
+    *("tools", "runs", "questions", "tasks", "chat", "trees", "files", "python", "analysis"),
+    "status",
+)
 #: Names of views that further activations may add, with their titles.
-MORE = ("Files", "Mounts")
+MORE = ("Templates", "Mounts")
 
 #: Shows the line of a view.
 DOCUMENT = ROOT / "docs" / "page.md"
@@ -49,7 +52,7 @@ def test_a_view_is_offered_only_where_its_activation_is(site: Site) -> None:
         site.with_server(server).page() as page,
     ):
         links = page.get_by_role("navigation", name="Views").locator("li a")
-        titles = ["Tools", "Runs", "Questions", "Tasks", "Python", "Analysis", "Status"]
+        titles = ["Tools", "Runs", "Questions", "Tasks", "Files", "Python", "Analysis", "Status"]
         expect(links).to_have_text(titles)
         page.keyboard.press("g")
         page.keyboard.press("c")

@@ -42,7 +42,7 @@ function CommentForm({ place, isOpen, onAdd, onCancel }) {
   const [text, setText] = useState("");
   const [isSending, setSending] = useState(false);
   const field = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
-  useLayoutEffect(() => field.current?.focus(), []); // at once: the next keys are part of the comment
+  useLayoutEffect(() => field.current?.focus(), []); // now: the next keys are part of the comment
   const submit = async (/** @type {Event} */ event) => {
     event.preventDefault();
     if (!text.trim() || isSending) return;

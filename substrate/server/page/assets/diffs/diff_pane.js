@@ -79,7 +79,7 @@ function Loaded({ loaded, onComments }) {
     review.mount(/** @type {HTMLDivElement} */ (host.current), layout);
     return () => {
       review.unmount();
-      // What was done is there when the person comes back, and is announced if someone else answers.
+      // What was done is there when the person comes back, and is announced if another answer is faster.
       if (review.isTouched && !closed.peek().has(info.diff) && questions.peek().some((each) => each.approval_id === info.approval_id)) drafts.set(info.approval_id, { ...drafts.get(info.approval_id), ...review.progress });
     };
   }, [layout]);
@@ -116,7 +116,7 @@ function Loaded({ loaded, onComments }) {
       if (question) recordAnswer(question, summary);
       announce(summary);
     } catch (problem) {
-      // Somebody else was faster: how it was closed is on its way.
+      // Another answer was faster: how the change was closed is on its way.
       if (/** @type {RpcError} */ (problem).code === "not_found") toast("This change was already answered.");
       else setFailure(/** @type {Error} */ (problem).message);
     } finally {

@@ -8,7 +8,7 @@ const MAX_CHARS = 4000;
 export function RejectDialog({ comments, onReject, onClose }) {
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const [reason, setReason] = useState("");
-  useLayoutEffect(() => dialog.current?.showModal(), []); // at once: the next keys are part of the reason
+  useLayoutEffect(() => dialog.current?.showModal(), []); // now: the next keys are part of the reason
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
     onReject(reason.trim());

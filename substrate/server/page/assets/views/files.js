@@ -1,5 +1,6 @@
 // The Files view: the tree of the workspace, open files, and the changes that programs propose.
 
+import { readable } from "../core/format.js";
 import { html, useEffect } from "../core/html.js";
 import { link } from "../core/router.js";
 import { DiffPane } from "../diffs/diff_pane.js";
@@ -32,9 +33,10 @@ export function View({ parts: [kind = "", name = ""] }) {
       toast(`A program has opened ${nameOf(wanted.path)}.`);
     } else location.hash = fileLink(wanted.path);
   }, [wanted]);
+  const Heading = file || diff ? "h2" : "h1";
   if (refusal.value) return html`<${Notice} title="Files cannot be shown"><p>${refusal.value}</p><//>`;
   return html`<div class="files-view" data-open=${diff ? "diff" : file ? "pane" : "tree"}>
-    <aside class="files-side" aria-label="Workspace"><div class="bar"><h2 class="grow cut" title=${status.value?.workspace}>${status.value?.name || "Files"}</h2></div>
+    <aside class="files-side" aria-label="Workspace"><${Heading} class="cut" title=${status.value?.workspace}>${readable(status.value?.name || "Files")}<//>
       <${IdeSwitch} /><${WaitingList} chosen=${diff} /><${Tree} chosen=${file} /></aside>
     <div class="files-main"><div class="files-top"><a class="button back" href=${link("files")}>← Files</a><${Tabs} file=${file} diff=${diff} /></div>
       ${diff ? html`<${DiffPane} key=${diff} diff=${diff} />` : file ? html`<${FilePane} key=${file} path=${file} />` : isKnown.value ? html`<${Notice} title="No file is shown"><p>Choose a file in the tree, or find one by the letters of its path. Changes that Claude Code proposes appear here and in Questions.</p><//>` : html`<p class="dim" role="status">Loading …</p>`}</div></div>`;
