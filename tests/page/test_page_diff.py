@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,6 +154,50 @@ def test_chosen_changes_are_accepted_and_the_others_stay_as_they_are(
         expect(ended(page)).to_contain_text("Accepted with changes")
         assert peer.texts(request) == ["FILE_SAVED", PART]
     assert record(desk, diff)["answer"] == {"decision": "accept", "hunks": [0]}
+
+
+#: Reviews of two texts: the number of changes, the text without any of them, and that with the odd
+#: ones only, side by side and in one column.
+CHOOSE = """async (pairs) => {
+  const { Review } = await import("/page/diffs/review.js");
+  const { lineEndOf } = await import("/page/editor/setup.js");
+  const host = document.body.appendChild(document.createElement("div"));
+  return pairs.map(([old, text]) => {
+    const eol = lineEndOf(old, text);
+    const change = { old, text, language: "", eol, hunks: [], titles: ["a", "b"] };
+    return [true, false].map((isSplit) => {
+      const review = new Review(change, undefined, () => {});
+      review.mount(host, { isSplit, isCollapsed: false, wrap: false });
+      const count = review.chunks.value.length;
+      const whole = review.result;
+      for (let index = 0; index < count; index += 2) review.toggle(index);
+      const odd = review.result;
+      for (let index = 1; index < count; index += 2) review.toggle(index);
+      const none = review.result;
+      review.unmount();
+      return { count, whole, odd, none };
+    });
+  });
+}"""
+
+
+def test_any_choice_of_changes_gives_exactly_its_text(page: Page) -> None:
+    chance = random.Random(7)
+    pairs = [("", "a\n"), ("a\n", ""), ("a", "a\n"), ("a\nb", "a"), ("", ""), ("\r\n", "\n")]
+    for _ in range(40):
+        end = chance.choice(["\n", "\n", "\r\n"])
+        old = [chance.choice(["", "a", "b", "c\r", "\u202e", "same"]) for _ in range(30)]
+        new = [each for each in old if chance.random() > 0.15]
+        for _ in range(chance.randrange(5)):
+            new.insert(chance.randrange(len(new) + 1), chance.choice(["new", "", "a"]))
+        last = (chance.choice(["", end]), chance.choice(["", end]))
+        pairs.append((end.join(old) + last[0], end.join(new) + last[1]))
+    for (old, new), found in zip(pairs, page.evaluate(CHOOSE, pairs), strict=True):
+        split, unified = found
+        assert split == unified
+        assert (split["whole"], split["none"]) == (new, old)
+        assert split["count"] == 0 or old != new
+        assert split["count"] < 2 or split["odd"] not in (old, new)
 
 
 def test_a_change_is_edited_before_it_is_accepted(desk: Desk, page: Page) -> None:
