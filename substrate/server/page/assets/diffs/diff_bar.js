@@ -20,6 +20,6 @@ export function DiffBar({ review, info, isOpen, isSending, isSplit, acts, onAcce
       <button type="button" class="danger" disabled=${isSending} onClick=${acts.r}>Reject… <kbd>r</kbd></button>
       ${review.isEditing.value ? html`<button type="button" aria-pressed="true" onClick=${() => review.edit(false)}>Stop editing <kbd>Esc</kbd></button>` : html`<button type="button" onClick=${acts.e}>Edit <kbd>e</kbd></button>`}
       ${isEdited ? html`<button type="button" onClick=${() => review.revert()}>Undo all edits</button>` : null}
-      <button type="button" class=${isPart ? "primary" : ""} disabled=${isSending || !isPart} onClick=${acts.a}>Accept chosen${isPart ? html` (${chosen} of ${total}) <kbd>a</kbd>` : null}</button>
+      <button type="button" class=${isPart ? "primary" : ""} disabled=${isSending || !isPart || !chosen} onClick=${acts.a}>Accept chosen${isPart ? html` (${chosen} of ${total}) <kbd>a</kbd>` : null}</button>
       <button type="button" class=${isPart ? "" : "primary"} disabled=${isSending} onClick=${onAcceptAll}>${isEdited ? "Accept edited" : "Accept all"}${isPart ? null : html` <kbd>a</kbd>`}</button>` : null}</span></div>`;
 }

@@ -123,7 +123,8 @@ function Loaded({ loaded, onComments }) {
       setSending(false);
     }
   };
-  const accept = () => answer(true, review.answer, review.isEdited.peek() ? "accept with edits" : review.rejected.peek().length ? `accept ${review.chosen} of ${review.chunks.peek().length} changes` : "accept");
+  // To accept none of the changes is to reject all of them.
+  const accept = () => (review.chosen === 0 && review.chunks.peek().length ? setRejecting(true) : answer(true, review.answer, review.isEdited.peek() ? "accept with edits" : review.rejected.peek().length ? `accept ${review.chosen} of ${review.chunks.peek().length} changes` : "accept"));
   const acceptAll = () => {
     review.rejected.value = [];
     return accept();

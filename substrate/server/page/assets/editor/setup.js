@@ -78,7 +78,8 @@ const THEME = EditorView.theme({
   ".cm-panels-top": { borderBottom: "1px solid var(--line)" },
   ".cm-panel.cm-search input:not([type=checkbox])": { width: "auto", display: "inline-block" },
   ".cm-panel.cm-search label": { fontSize: "12.5px" },
-  ".cm-panel .cm-button": { backgroundImage: "none", background: "var(--panel)" },
+  ".cm-panel .cm-button": { background: "var(--panel)", border: "1px solid var(--line)", borderRadius: "6px", fontSize: "12.5px", minHeight: "28px" },
+  ".cm-panel .cm-textfield": { fontSize: "12.5px", minHeight: "28px", padding: "3px 8px", borderColor: "var(--line)" },
   // What is changed, word by word.
   "&.cm-merge-a .cm-changedLine, .cm-deletedChunk": { backgroundColor: "var(--bad-back)" },
   "&.cm-merge-b .cm-changedLine": { backgroundColor: "var(--good-back)" },
