@@ -16,10 +16,8 @@ from substrate.server.page.static_files import ASSETS
 
 pytestmark = pytest.mark.timeout(120)
 
-VIEWS = (
-    *("tools", "runs", "questions", "tasks", "chat", "trees", "files", "python", "analysis"),
-    "status",
-)
+LISTS = ("tools", "runs", "questions", "tasks")
+VIEWS = (*LISTS, "chat", "trees", "files", "python", "analysis", "status")
 #: Names of views that further activations may add, with their titles.
 MORE = ("Templates", "Mounts")
 
