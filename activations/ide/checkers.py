@@ -202,6 +202,9 @@ def _read_eslint(_: str, __: str, output: Output) -> list[Diagnostic]:
     found = []
     for file in _decoded(output.stdout or "[]", "eslint"):
         for each in file.get("messages", ()):
+            if each.get("ruleId") is None and each.get("severity") == 1:
+                # Not a finding: the configuration excludes the file.
+                raise Failed(f"eslint: {str(each['message'])[:300]}")
             start = _units_at(each.get("line"), each.get("column"))
             end = start
             if each.get("endLine"):

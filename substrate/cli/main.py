@@ -425,6 +425,8 @@ def start(ctx: click.Context) -> None:
         return
     if flags["watch"] and not stdio:
         raise click.UsageError("--watch requires --stdio. An HTTP server always shows its runs.")
+    if flags["ide"] and stdio:
+        raise click.UsageError("--ide needs a server: start it with `substrate --ide`.")
     if flags["run_in"] and not stdio:
         raise click.UsageError("--background requires --stdio. An HTTP server keeps its own runs.")
 

@@ -27,6 +27,7 @@ __all__ = (
     "COMPILER",
     "DENO",
     "LATEST",
+    "LINTERS",
     "PACKAGES",
     "SERVERS",
     "STABLE",
@@ -37,6 +38,7 @@ __all__ = (
     "deno",
     "installed",
     "is_installed",
+    "linter",
     "node",
     "packer",
     "script",
@@ -52,6 +54,7 @@ COMPILER = "compiler"
 CLAUDE_CODE = "claude-code"
 DENO = "deno"
 UPSTREAMS = "upstreams"
+LINTERS = "linters"
 #: The packages by folder: two versions of one package cannot share a folder. Node is included,
 #: because the suites need a newer one than many systems have.
 PACKAGES = {
@@ -87,6 +90,7 @@ PACKAGES = {
         "@modelcontextprotocol/server-filesystem": "2026.8.31",
         "@modelcontextprotocol/server-memory": "2026.8.31",
     },
+    LINTERS: {"eslint": "10.15.0", "prettier": "3.10.1"},
 }
 #: Where the package `node` puts the program, and `typescript` its compiler.
 NODE = Path("node_modules", "node", "bin", "node")
@@ -159,6 +163,11 @@ def server(name: str) -> list[str]:
     """Return the command of an official server, such as "everything". Raises NotInstalled."""
     package = installed(UPSTREAMS) / "node_modules" / "@modelcontextprotocol" / f"server-{name}"
     return [str(node()), str(package / "dist" / "index.js")]
+
+
+def linter(name: str) -> Path:
+    """Return the program of a linter or formatter. Raises NotInstalled."""
+    return installed(LINTERS) / "node_modules" / ".bin" / name
 
 
 def packer() -> list[str]:

@@ -214,6 +214,20 @@ def test_the_command_prints_what_to_do_and_switches_the_editor(folder: Path) -> 
         server.stop()
 
 
+def test_the_flag_is_refused_where_there_is_no_server(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "substrate", "--stdio", "--mcp", "--ide"],
+        env=clean_environment(),
+        cwd=folder / "work",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--ide needs a server: start it with `substrate --ide`." in done.stderr
+
+
 # --- the handshake --------------------------------------------------------------------------------
 
 
