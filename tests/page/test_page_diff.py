@@ -194,12 +194,12 @@ def test_any_choice_of_changes_gives_exactly_its_text(page: Page) -> None:
             new.insert(chance.randrange(len(new) + 1), chance.choice(["new", "", "a"]))
         last = (chance.choice(["", end]), chance.choice(["", end]))
         pairs.append((end.join(old) + last[0], end.join(new) + last[1]))
-    for (old, new), found in zip(pairs, page.evaluate(CHOOSE, pairs), strict=True):
+    for (before, after), found in zip(pairs, page.evaluate(CHOOSE, pairs), strict=True):
         split, unified = found
         assert split == unified
-        assert (split["whole"], split["none"]) == (new, old)
-        assert split["count"] == 0 or old != new
-        assert split["count"] < 2 or split["odd"] not in (old, new)
+        assert (split["whole"], split["none"]) == (after, before)
+        assert split["count"] == 0 or before != after
+        assert split["count"] < 2 or split["odd"] not in (before, after)
 
 
 def test_a_change_is_edited_before_it_is_accepted(desk: Desk, page: Page) -> None:
@@ -242,7 +242,7 @@ def test_a_change_is_rejected_with_a_reason_and_comments_that_stay(desk: Desk, p
         with desk.site.page() as other:
             show(desk, other, diff)
             expect(other.get_by_role("region", name="Comments")).to_contain_text("Not this one")
-            other.locator(".comment", has_text="Not this one").get_by_role("button").last.click()
+            other.locator("li.comment", has_text="Not this one").get_by_role("button").last.click()
         expect(comments).not_to_contain_text("Not this one")
         page.locator("body").focus()
         page.keyboard.press("r")
@@ -460,7 +460,7 @@ def test_a_new_file_is_reviewed_in_the_dark_and_on_a_phone(
         page.get_by_role("button", name="Comment").click()
         page.keyboard.type("Should the lookup happen before the rate is applied?")
         page.keyboard.press("Enter")
-        expect(page.locator(".comment")).to_contain_text("Should the lookup")
+        expect(page.locator("li.comment")).to_contain_text("Should the lookup")
         assert violations(page) == []
         shoot(page, f"diff-{'dark' if dark else 'light'}{'-phone' if phone else ''}")
         page.get_by_role("button", name="Accept all").click()
