@@ -89,7 +89,7 @@ async def analyze_churn(
     sections: dict[str, Any] = {"files": rows, "over_time": intervals_of(totals, since)}
     if totals["files"] > len(rows):
         sections["files_omitted"] = totals["files"] - len(rows)
-    yield report_event(
+    yield await report_event(
         Report(
             "code_churn",
             str(folder),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
@@ -92,7 +93,7 @@ async def analyze_complexity(
     kept = collector.findings.sorted()
     limit = MAX_FINDINGS if top_files == 0 else DEFAULT_VIOLATIONS
     yield Summary("complexity", collector.summary())
-    yield report_event(
+    yield await report_event(
         Report(
             "complexity",
             str(folder),
@@ -136,7 +137,8 @@ async def _add_effort(
     return Measurement("Halstead effort", "lizard", lizard, measured, "ranked files", absent)
 
 
-def report_event(report: Report, form: Format, max_bytes: int) -> Content | Data:
+async def report_event(report: Report, form: Format, max_bytes: int) -> Content | Data:
     """Return the report as the last event of a run: text, or a value."""
-    rendered = render(report, form, max_bytes)
+    # A large report is rendered several times until it fits.
+    rendered = await asyncio.to_thread(render, report, form, max_bytes)
     return Content(rendered) if isinstance(rendered, str) else Data(rendered)

@@ -87,9 +87,10 @@ async def analyze_deep_context(
         for finding in await step:
             yield finding
     drift = await asyncio.to_thread(read_drift, folder)
-    result = parts.report(folder, await template_provenance(drift, ctx), started)
+    provenance = await template_provenance(drift, ctx)
+    result = await asyncio.to_thread(parts.report, folder, provenance, started)
     yield Summary("deep_context", result.summary)
-    yield report_event(result, options.form, options.max_bytes)
+    yield await report_event(result, options.form, options.max_bytes)
 
 
 class _Parts:

@@ -96,6 +96,7 @@ async def _template_state(uri: str, recorded: str, ctx: Context) -> str:
         return "the template no longer exists"
     except PlexusError as error:
         return f"not measured: {error}"
-    if not isinstance(found, dict) or "hash" not in found:
+    digest = found.get("hash") if isinstance(found, dict) else getattr(found, "hash", None)
+    if digest is None:
         return "not measured: the template has no digest"
-    return "unchanged" if found["hash"] == recorded else "the template has changed"
+    return "unchanged" if digest == recorded else "the template has changed"

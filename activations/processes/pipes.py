@@ -68,13 +68,14 @@ class OutputPipe:
 
     async def read(self) -> bytes:
         """Return the available data, waiting for some if there is none; empty at the end."""
-        while True:
+        while self._fd >= 0:
             try:
                 return os.read(self._fd, CHUNK_BYTES)
             except BlockingIOError:
                 if self._finished:
                     return b""
                 await self._readable()
+        return b""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while data := await self.read():
@@ -87,12 +88,16 @@ class OutputPipe:
         try:
             await self._waiter
         finally:
-            loop.remove_reader(self._fd)
+            if self._fd >= 0:  # else the number may belong to another pipe already
+                loop.remove_reader(self._fd)
             self._waiter = None
 
     def close(self) -> None:
         self.finish()
+        if self._waiter is not None:  # it runs only after the number was given away
+            self._waiter.get_loop().remove_reader(self._fd)
         os.close(self._fd)
+        self._fd = -1
 
 
 class InputPipe:
