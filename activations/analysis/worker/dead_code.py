@@ -25,14 +25,13 @@ def find_dead_code(root: Path, files: list[str], confidence: int) -> Iterator[Re
 
     finder = vulture.Vulture()
     unreadable = 0
-    for start in range(0, len(files), STEP):
-        part = files[start : start + STEP]
+    for number, path in enumerate(files, 1):
         # It prints what it cannot parse, and counts it nowhere.
-        complaints = io.StringIO()
-        with redirect_stderr(complaints), redirect_stdout(complaints):
-            finder.scavenge([root / path for path in part])
-        unreadable += sum(str(root / path) in complaints.getvalue() for path in part)
-        yield {"op": "progress", "done": start + len(part)}
+        with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+            unreadable += not _scan(finder, root / path)
+        if number % STEP == 0:
+            yield {"op": "progress", "done": number}
+    finder.scavenge([])  # adds what well-known packages use
     items = [
         {
             "file": Path(item.filename).relative_to(root).as_posix(),
@@ -49,3 +48,16 @@ def find_dead_code(root: Path, files: list[str], confidence: int) -> Iterator[Re
     for start in range(0, len(items), ITEMS):
         yield {"op": "items", "items": items[start : start + ITEMS]}
     yield {"op": "totals", "unreadable": unreadable, "version": version("vulture")}
+
+
+def _scan(finder: Any, path: Path) -> bool:
+    """Read a file, and return whether it could be parsed."""
+    from vulture import utils
+
+    finder.exit_code = utils.ExitCode.NoDeadCode
+    try:
+        finder.scan(utils.read_file(path), filename=path)
+    except (OSError, RecursionError, MemoryError, utils.VultureInputException):
+        finder.reachability.reset()
+        return False
+    return bool(finder.exit_code != utils.ExitCode.InvalidInput)

@@ -94,6 +94,15 @@ async def test_dead_code_appears_when_the_caller_is_deleted(project: Path) -> No
     assert item["confidence"] == 60
 
 
+async def test_a_file_that_is_nested_too_deeply_does_not_hide_the_unused_code(
+    project: Path,
+) -> None:
+    write(project, main_py="", deep_py="x = " + "(" * 5000 + ")" * 5000 + "\n")
+    report = await deep(project, include_analyses=["dead-code"])
+    assert [each["name"] for each in report["analyses"]["dead_code"]["items"]] == ["help_out"]
+    assert measured(report)["dead-code"]["absent"] == {"vulture cannot parse it": 1}
+
+
 async def test_a_comment_more_is_a_debt_more(project: Path) -> None:
     before = await deep(project, include_analyses=["satd"])
     write(project, main_py=MAIN + "# FIXME slow\nx = 'TODO: no comment'\n")
