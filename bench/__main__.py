@@ -9,7 +9,7 @@ is not a test. Linux only, because memory and processes are read from /proc.
 from __future__ import annotations
 
 import json
-import shlex
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +37,7 @@ from bench.commits import (
     MIN_ROUNDS,
     BenchFailed,
     Row,
+    changed_files,
     checked_out,
     compare_trees,
     render_rows,
@@ -47,6 +48,7 @@ from bench.mcp import memory as mcp_memory
 from bench.mcp import streams as mcp_streams
 from bench.measure import FULL, QUICK, Effort, Figure
 from bench.report import describe_environment, load, render
+from bench.result import command_of, updated
 from bench.servers import (
     LIMIT_HTTP,
     LIMIT_STDIO,
@@ -162,6 +164,7 @@ def _known(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     default=ROOT / "artifacts" / "bench.json",
     help="File for the result.  [default: artifacts/bench.json]",
 )
+@click.option("--update", is_flag=True, help="Replace only these measures in the file of --json.")
 @click.option(
     "--compare",
     "base",
@@ -181,46 +184,61 @@ def main(
     quick: bool,
     only: tuple[str, ...],
     file: Path,
+    update: bool,
     base: str | None,
     rounds: int,
     names: tuple[str, ...],
 ) -> None:
     """Measure the installed program, as ratios to a bare loop that does the same I/O."""
+    # So that servers and files are removed, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     chosen = [name for name in MEASURES if name.startswith((*only, *names))] or list(MEASURES)
     if base is not None:
         _compare(base, chosen, rounds, quick=quick)
         return
-    command = _command(quick, chosen)
+    command = command_of(quick, chosen)
     where = describe_environment()
     if not where["manifest_is_current"]:
         click.echo(
             f"The manifest is stale, so starts and memory are not comparable: {MANIFEST}", err=True
         )
-    measured: list[tuple[str, Figure]] = []
+    measured: list[tuple[str, float, Figure]] = []
+    failed: dict[str, str] = {}
     started = time.monotonic()
     for name in chosen:
         click.echo(f"measuring {name} ...", err=True)
         try:
             with private_folders():
-                measured += [(name, each) for each in MEASURES[name](QUICK if quick else FULL)]
+                figures = MEASURES[name](QUICK if quick else FULL)
+            measured += [(name, load(), each) for each in figures]
         except (ServerExited, OSError) as error:
-            notes = getattr(error, "__notes__", [])
-            raise click.ClickException("\n".join([f"{name}: {error}", *notes])) from error
+            # The figures of the others are not lost.
+            failed[name] = str(error)
+            click.echo("\n".join([f"{name}: {error}", *getattr(error, "__notes__", [])]), err=True)
     where["load_1_min_after"] = load()
     result = {
         "command": command,
+        "measures": chosen,
         "quick": quick,
         "seconds": round(time.monotonic() - started, 1),
         "environment": where,
         "measured": MEASURED,
-        "figures": [{"measure": name, **figure.as_json()} for name, figure in measured],
+        "failed": failed,
+        "figures": [
+            {"measure": name, "load_1_min": busy, **figure.as_json()}
+            for name, busy, figure in measured
+        ],
     }
+    if update and file.exists():
+        result = updated(json.loads(file.read_bytes()), result)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(result, indent=2) + "\n")
     click.echo(f"$ {command}")
     click.echo(_summary(where))
     click.echo()
-    click.echo(render([figure for _, figure in measured]))
+    click.echo(render([figure for *_, figure in measured]))
+    if failed:
+        raise click.ClickException(f"failed: {', '.join(failed)}.")
 
 
 def _compare(base: str, chosen: list[str], rounds: int, *, quick: bool) -> None:
@@ -235,19 +253,12 @@ def _compare(base: str, chosen: list[str], rounds: int, *, quick: bool) -> None:
     except BenchFailed as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{rounds} rounds of each, load {before} before and {load()} after")
+    changed = changed_files(base, "bench")
+    if changed:
+        click.echo(f"The bench itself differs, which may move rows: {', '.join(changed)}")
     click.echo(render_rows(rows))
     if any(verdict(row) == "slower" for row in rows):
         raise SystemExit(1)
-
-
-def _command(quick: bool, chosen: list[str]) -> str:
-    """Return the command that repeats this measurement."""
-    parts = ["python", "-m", "bench"]
-    if quick:
-        parts.append("--quick")
-    if len(chosen) < len(MEASURES):
-        parts += ["--only", *chosen]
-    return shlex.join(parts)
 
 
 def _summary(where: dict[str, object]) -> str:

@@ -304,7 +304,6 @@ def _verified(result: Result) -> str:
     lost = result.figures["replicas lost"]
     assert replicas.ratio is not None
     assert database.ratio is not None
-    before, after = result.environment["load_1_min"], result.environment["load_1_min_after"]
     return (
         "## One point, verified\n\n"
         "The model multiplies: it assumes that a call costs no more when there are more replicas. "
@@ -318,8 +317,8 @@ def _verified(result: Result) -> str:
         f"| of PostgreSQL | {_one(database):.0f} us | {database.ours.median:.0f} us "
         f"| {_ratio(database)} |\n\n"
         f"{lost.ours.median:.0f} calls were missing in the store at the end. Both replicas, "
-        "PostgreSQL and the client shared the two cores of the machine, with a load average of "
-        f"{before} before and {after} after the run; therefore CPU time is compared and not the "
+        f"PostgreSQL and the client shared the {result.environment['cpus']} cores of the machine, "
+        f"with a load average of {replicas.load:.1f}; therefore CPU time is compared and not the "
         "rate. Ten and a hundred replicas are computed, not measured.\n"
     )
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -24,6 +26,7 @@ __all__ = (
     "MIN_ROUNDS",
     "BenchFailed",
     "Row",
+    "changed_files",
     "checked_out",
     "compare_trees",
     "render_rows",
@@ -95,6 +98,11 @@ def checked_out(commit: str, repository: Path = ROOT) -> Iterator[Path]:
             _git(repository, "worktree", "remove", "--force", str(tree))
 
 
+def changed_files(commit: str, folder: str, repository: Path = ROOT) -> list[str]:
+    """Return the files of a folder that differ between a commit and the working tree."""
+    return _git(repository, "diff", "--name-only", commit, "--", folder).splitlines()
+
+
 def _git(repository: Path, *arguments: str) -> str:
     try:
         done = subprocess.run(
@@ -131,23 +139,33 @@ def _measure(tree: Path, measure: str, *, quick: bool) -> Mapping[str, tuple[str
     """Run one measure of a tree. Returns unit and value by row; empty if the tree lacks it."""
     with tempfile.NamedTemporaryFile(suffix=".json") as result:
         command = [sys.executable, "-m", "bench", "--only", measure, "--json", result.name]
-        try:
-            done = subprocess.run(
-                command + ["--quick"] * quick,
-                cwd=tree,
-                capture_output=True,
-                text=True,
-                timeout=MEASURE_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise BenchFailed(f"{measure} took longer than {MEASURE_S:g} s.") from error
-        if done.returncode == 2 and "no measure starts with" in done.stderr:
+        code, errors = _run(command + ["--quick"] * quick, tree, measure)
+        if code == 2 and "no measure starts with" in errors:
             return {}
-        if done.returncode != 0:
-            raise BenchFailed(f"{measure} failed in {tree}:\n{done.stderr.strip()[-2000:]}")
+        if code != 0:
+            raise BenchFailed(f"{measure} failed in {tree}:\n{errors.strip()[-2000:]}")
         figures = json.loads(Path(result.name).read_bytes())["figures"]
     return {figure["name"]: _value(figure) for figure in figures}
+
+
+def _run(command: Sequence[str], tree: Path, measure: str) -> tuple[int, str]:
+    """Run a benchmark with its servers. Returns its exit code and standard error output."""
+    with subprocess.Popen(
+        command,
+        cwd=tree,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            _, errors = process.communicate(timeout=MEASURE_S)
+        except subprocess.TimeoutExpired as error:
+            raise BenchFailed(f"{measure} took longer than {MEASURE_S:g} s.") from error
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, errors
 
 
 def _value(figure: Mapping[str, dict[str, float] | None]) -> tuple[str, float]:
@@ -159,10 +177,10 @@ def _value(figure: Mapping[str, dict[str, float] | None]) -> tuple[str, float]:
 
 
 def render_rows(rows: Sequence[Row]) -> str:
-    """Return the rows as a table, those that moved first."""
+    """Return the rows as a table, those that moved first, with the noise of the base's rounds."""
     order = {"slower": 0, "faster": 1}
     judged = sorted(((verdict(row), row) for row in rows), key=lambda each: order.get(each[0], 2))
-    lines = [("row", "base", "here", "unit", "change", "verdict")]
+    lines = [("row", "base", "here", "unit", "change", "rounds", "verdict")]
     lines += [
         (
             row.name,
@@ -170,12 +188,20 @@ def render_rows(rows: Sequence[Row]) -> str:
             _middle(row.new),
             row.unit,
             f"{row.change:+.1%}" if row.base and row.new else "-",
+            _spread(row.base or row.new),
             word,
         )
         for word, row in judged
     ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Return how far apart the rounds of one tree are, which is the noise."""
+    low, high = _range(values) if len(values) > 1 else (values[0], values[0])
+    middle = statistics.median(values)
+    return f"{low / middle - 1:+.0%} to {high / middle - 1:+.0%}" if middle else "-"
 
 
 def _middle(values: Sequence[float]) -> str:

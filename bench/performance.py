@@ -7,7 +7,7 @@ from typing import Final
 from bench.measure import Summary
 from bench.result import Recorded, Result
 
-__all__ = ("ABSENT", "OBSTACLES", "ROWS", "missed", "render")
+__all__ = ("OBSTACLES", "ROWS", "missed", "render")
 
 #: The rows of the document: the work, by name of its figure.
 ROWS: Final = {
@@ -53,11 +53,67 @@ NAMES: Final = {
 VERSIONS: Final = ("plexus-substrate", "mcp", "fastmcp", "node", "@modelcontextprotocol/sdk")
 VERSIONS_MORE: Final = ("@modelcontextprotocol/server", "orjson", "pydantic", "uvicorn", "uvloop")
 
-#: What stands in the way of a goal, by name of the figure. A text about what the code does, not a
-#: second measurement.
-OBSTACLES: Final[dict[str, str]] = {}
-#: Why a row has no figure, by name of the figure.
-ABSENT: Final[dict[str, str]] = {}
+_START: Final = (
+    "Most of it is importing modules: asyncio, the command line, the registry of methods and the "
+    "views. The limit imports asyncio and orjson only."
+)
+_CALL: Final = (
+    "Every call is a run: it has a number, a principal, a log, a deadline, validated arguments and "
+    "rows in the run store, none of which the limit has."
+)
+_HTTP: Final = (
+    "uvicorn and its ASGI messages are a part (see the column of bare ASGI); the rest is the "
+    "guard, admission, the session and the run of the call."
+)
+_EVENT: Final = (
+    "An event is an object that an asynchronous generator yields, that a log keeps for other "
+    "watchers and for the run store, and that a view encodes."
+)
+_FIRST: Final = (
+    "The run must be started, and its first slice of work must end, before a view reads its log. A "
+    "shorter slice would send the first event earlier and all events in smaller pieces."
+)
+_LIVE: Final = (
+    "An event passes the log and wakes the reader of the view, which is two turns of the event "
+    "loop. The limit writes from the timer itself."
+)
+_OPEN: Final = (
+    "An open stream is a connection of uvicorn with its parser and its task, and a run with a "
+    "generator, a log and a reader."
+)
+#: What stands in the way of a goal, by name of the figure: what the program does and the limit does
+#: not. No figures, because this text is not generated.
+OBSTACLES: Final = {
+    "mcp_start": _START,
+    "mcp_start variable": f"{_START} A variable adds the reading of settings.",
+    "mcp_start file": f"{_START} A file adds a TOML parser, and the check that it is trusted.",
+    "mcp_first_list": "A thousand functions are imported, and their type hints and docstrings are "
+    "read into schemas. The limit reads the finished list from a file.",
+    "mcp_list 1000": "The list is kept as bytes; what is left is that of any call.",
+    "mcp_calls_pipelined": _CALL,
+    "calls_pipelined": f"{_CALL} A native call also has three messages instead of one.",
+    "mcp_buffered": f"{_EVENT} The limit joins texts.",
+    "mcp_stream_stdio": _EVENT,
+    "mcp_http_json parallel": f"{_HTTP} {_CALL}",
+    "mcp_http_sse parallel": f"{_HTTP} {_CALL}",
+    "mcp_stream_sse": f"{_EVENT} The limit fills a template.",
+    "stream_sse": _EVENT,
+    "stream_ws": _EVENT,
+    "stream_ws 100": f"{_EVENT} With 100 streams, each is also scheduled in turn.",
+    "mcp_first_event stdio": _FIRST,
+    "mcp_first_event sse": f"{_FIRST} Over HTTP, uvicorn and the guard come before it.",
+    "first_event ws": _FIRST,
+    "mcp_live_delay": _LIVE,
+    "live_delay ws": _LIVE,
+    "mcp_memory_idle": "pydantic is the largest part: the first list of tools needs it for the "
+    "schemas of a plugin whose types are not plain.",
+    "mcp_memory_streams": _OPEN,
+    "memory_websocket": _OPEN,
+    "health_check": "A report is built from the checks of all activations, some of which read a "
+    "disk in a thread; calls at the same time share one check.",
+    "health_check p99": "The 64 calls wait for one another on one core, and a check in a thread "
+    "waits for a processor.",
+}
 
 BEGINNING = """# Performance
 
@@ -112,6 +168,14 @@ A contender that is not installed is left out. To replace the figures of this pa
 {command} --json bench/results/latest.json
 python -m bench.documents
 ```
+
+One measure of them again, with the others as they are:
+
+<!-- not run: a benchmark of minutes -->
+```sh
+python -m bench --only mcp_start --json bench/results/latest.json --update
+python -m bench.documents
+```
 """
 
 
@@ -136,18 +200,18 @@ def missed(result: Result) -> list[Recorded]:
 
 def _table(rows: list[Recorded]) -> list[str]:
     lines = [
-        "| Work | Limit | Substrate | Best peer | Goal | Reached | Measure |\n",
-        "|---|---|---|---|---|---|---|\n",
+        "| Work | Limit | Substrate | Best peer | Goal | Reached | Load | Measure |\n",
+        "|---|---|---|---|---|---|---|---|\n",
     ]
     for row in rows:
         reached = {True: "yes", False: "no", None: ""}[_is_reached(row)]
         lines.append(
             f"| {ROWS[row.name]} | {_absolute(row, row.limit)} | {_ours(row)} | {_best(row)} "
-            f"| {_goal(row)} | {reached} | `{row.measure}` |\n"
+            f"| {_goal(row)} | {reached} | {row.load:.0f} | `{row.measure}` |\n"
         )
     lines.append(
         "\n*Measure* is the name for `python -m bench --only`. A goal with a unit is for the figure"
-        " itself.\n"
+        " itself. *Load* is the load average of the machine at the end of the measure.\n"
     )
     return lines
 
@@ -172,26 +236,26 @@ def _peers(rows: list[Recorded]) -> list[str]:
 
 def _not_reached(rows: list[Recorded]) -> list[str]:
     lines = [
-        f"- {ROWS[row.name]}: {_ours(row)}, the goal is {_goal(row)}. {_obstacle(row)}\n"
+        f"- {ROWS[row.name]}: {_ours(row)}, the goal is {_goal(row)}. {OBSTACLES[row.name]}\n"
         for row in rows
         if _is_reached(row) is False
     ]
     return ["## What is not reached\n\n", *lines, "\n"] if lines else []
 
 
-def _obstacle(row: Recorded) -> str:
-    return OBSTACLES.get(row.name, "")
-
-
 def _absent(result: Result) -> list[str]:
-    lines = [
-        f"- {work}: {ABSENT[name]}\n" for name, work in ROWS.items() if name not in result.figures
-    ]
+    lines = []
+    for name, work in ROWS.items():
+        if name in result.figures:
+            continue
+        errors = [text for measure, text in result.failed.items() if name.startswith(measure)]
+        reason = f"the measure failed: {errors[0]}" if errors else "not part of this run"
+        lines.append(f"- {work}: {reason}.\n")
     return ["## What was not measured\n\n", *lines, "\n"] if lines else []
 
 
 def _machine(result: Result) -> str:
-    where = result.environment
+    where, loads = result.environment, [row.load for row in result.figures.values()]
     packages = where["packages"]
     versions = ", ".join(
         f"{name} {packages[name]}" for name in (*VERSIONS, *VERSIONS_MORE) if packages.get(name)
@@ -200,10 +264,10 @@ def _machine(result: Result) -> str:
         "## The machine\n\n"
         f"- {where['cpus']} CPUs ({where['processor']}), {where['memory_gib']:g} GiB, "
         f"{where['system']}, {where['python']}.\n"
-        f"- Load average of the last minute {where['load_1_min']} before and "
-        f"{where['load_1_min_after']} after the {result.seconds / 60:.0f} minutes of the run. "
-        "Where it is above 1, other work shared the processors; the quartiles show how much that "
-        "mattered.\n"
+        f"- The load average was between {min(loads):.1f} and {max(loads):.1f} in the "
+        f"{result.seconds / 60:.0f} minutes of the run: other work shared the processors. The "
+        "quartiles show how much that mattered. Absolute times and rates are too slow by as much; "
+        "ratios, CPU times and memory suffer less.\n"
         f"- Commit `{str(where['commit'])[:12]}`. {versions}.\n"
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -55,8 +56,13 @@ LIMIT_WEBSOCKET = (sys.executable, "-m", "bench.limit_websocket")
 BARE_ASGI = (sys.executable, "-m", "bench.peers.bare_asgi")
 
 #: Deadline of a server. Few measures take longer, even on a machine under load; they set their own.
-DEADLINE_S = 120.0
+DEADLINE_S = 600.0
 STOP_S = 5.0
+#: Arguments of servers that listen on a port.
+NETWORK = frozenset({"--port", "json", "sse", *LIMIT_HTTP, *LIMIT_WEBSOCKET, *BARE_ASGI}) - {
+    sys.executable,
+    "-m",
+}
 #: No additional environment variables.
 NONE: Mapping[str, str] = types.MappingProxyType({})
 _ADDRESS = re.compile(rb"http://127\.0\.0\.1:(\d+)")
@@ -85,8 +91,11 @@ class Server:
             for name, value in os.environ.items()
             if not name.startswith("SUBSTRATE_") and name != "PYTHONDONTWRITEBYTECODE"
         }
+        # A server on stdio exits at the end of its input. The others must end with the benchmark,
+        # even if it is killed.
+        setpriv = shutil.which("setpriv") if NETWORK.intersection(command) else None
         self._process = subprocess.Popen(
-            command,
+            (setpriv, "--pdeathsig", "KILL", *command) if setpriv else command,
             cwd=folder,
             # Processes in other folders must run the code of this tree too.
             env={**environment, "PYTHONPATH": str(ROOT), **variables},

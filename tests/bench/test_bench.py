@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -213,3 +214,43 @@ def test_the_servers_of_a_measure_keep_their_files_in_a_folder_that_is_deleted()
                 time.sleep(0.01)
     assert dict(os.environ) == before
     assert not any(folder.parent.exists() for folder in folders)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+def test_a_benchmark_that_is_ended_leaves_no_server_behind(
+    sent: signal.Signals, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "bench", "stream_sse", "--json", str(tmp_path / "bench.json")]
+    with subprocess.Popen(
+        command, cwd=servers.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            until = time.monotonic() + 60
+            while not (found := listening_children(process.pid)):
+                assert process.poll() is None
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            process.send_signal(sent)
+            process.wait(30)
+        finally:
+            process.kill()
+    until = time.monotonic() + 30
+    while any(arguments(pid) for pid in found):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def listening_children(parent: int) -> list[int]:
+    """Return the servers of a benchmark that have been started with a port."""
+    tasks = Path(f"/proc/{parent}/task/{parent}/children")
+    children = [int(pid) for pid in tasks.read_text().split()] if tasks.exists() else []
+    return [pid for pid in children if b"--port" in arguments(pid)[1:]]
+
+
+def arguments(pid: int) -> list[bytes]:
+    """Return the arguments of a process; empty if it has ended."""
+    try:
+        content = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return []
+    return content.split(b"\0") if content else []

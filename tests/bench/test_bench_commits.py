@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from bench.commits import BenchFailed, Row, checked_out, compare_trees, render_rows, verdict
+from bench import commits
+from bench.commits import (
+    BenchFailed,
+    Row,
+    changed_files,
+    checked_out,
+    compare_trees,
+    render_rows,
+    verdict,
+)
 
 #: A bench that reports what the file `speed` of its tree contains, without a limit and with one.
 BENCH = """
@@ -89,6 +99,40 @@ def test_a_row_has_moved_if_the_rounds_do_not_overlap(
     assert verdict(Row("row", "x L", base, new)) == expected
 
 
+def test_a_change_of_the_bench_itself_is_named(repository: Path) -> None:
+    assert changed_files("HEAD", "bench", repository) == []
+    (repository / "bench" / "__init__.py").write_text("# changed")
+    assert changed_files("HEAD", "bench", repository) == ["bench/__init__.py"]
+
+
+def test_the_servers_of_a_benchmark_that_takes_too_long_are_killed(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = repository / "child"
+    (repository / "bench" / "__main__.py").write_text(
+        "import subprocess, sys, time\n"
+        "server = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'])\n"
+        f"open({str(child)!r}, 'w').write(str(server.pid))\n"
+        "time.sleep(300)\n"
+    )
+    monkeypatch.setattr(commits, "MEASURE_S", 2.0)
+    with pytest.raises(BenchFailed, match="took longer than 2 s"):
+        list(compare_trees(repository, repository, ["slow"], 4, quick=True))
+    until = time.monotonic() + 30
+    while _is_alive(int(child.read_text())):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def _is_alive(pid: int) -> bool:
+    """Return whether a process exists and is no zombie that its new parent has not reaped."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
 def test_rows_that_moved_come_first() -> None:
     rows = [
         Row("same", "us", (1.0,) * 4, (1.0,) * 4),
@@ -97,4 +141,4 @@ def test_rows_that_moved_come_first() -> None:
     ]
     table = render_rows(rows).splitlines()
     assert [line.split()[0] for line in table] == ["row", "worse", "better", "same"]
-    assert table[1].split() == ["worse", "1", "2", "us", "+100.0%", "slower"]
+    assert table[1].split() == ["worse", "1", "2", "us", "+100.0%", "+0%", "to", "+0%", "slower"]
