@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -192,7 +193,11 @@ def main(
     """Measure the installed program, as ratios to a bare loop that does the same I/O."""
     # So that servers and files are removed, as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    chosen = [name for name in MEASURES if name.startswith((*only, *names))] or list(MEASURES)
+    wanted = (*only, *names)
+    # In the order in which they were named.
+    chosen = list(
+        dict.fromkeys(name for each in wanted for name in MEASURES if name.startswith(each))
+    ) or list(MEASURES)
     if base is not None:
         _compare(base, chosen, rounds, quick=quick)
         return
@@ -202,43 +207,47 @@ def main(
         click.echo(
             f"The manifest is stale, so starts and memory are not comparable: {MANIFEST}", err=True
         )
-    measured: list[tuple[str, float, Figure]] = []
+    old = json.loads(file.read_bytes()) if update and file.exists() else None
+    shown: list[Figure] = []
+    figures: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     started = time.monotonic()
-    for name in chosen:
+    for done, name in enumerate(chosen, start=1):
         click.echo(f"measuring {name} ...", err=True)
         try:
             with private_folders():
-                figures = MEASURES[name](QUICK if quick else FULL)
-            measured += [(name, load(), each) for each in figures]
+                found = MEASURES[name](QUICK if quick else FULL)
+            shown += found
+            busy = load()
+            figures += [{"measure": name, "load_1_min": busy, **each.as_json()} for each in found]
         except (ServerExited, OSError) as error:
             # The figures of the others are not lost.
             failed[name] = str(error)
             click.echo("\n".join([f"{name}: {error}", *getattr(error, "__notes__", [])]), err=True)
+        result = {
+            "command": command_of(quick, chosen[:done]),
+            "measures": chosen[:done],
+            "quick": quick,
+            "seconds": round(time.monotonic() - started, 1),
+            "environment": {**where, "load_1_min_after": load()},
+            "measured": MEASURED,
+            "failed": failed,
+            "figures": figures,
+        }
+        # After each measure, so that an interrupted run keeps what it has.
+        _write(file, result if old is None else updated(old, result))
     where["load_1_min_after"] = load()
-    result = {
-        "command": command,
-        "measures": chosen,
-        "quick": quick,
-        "seconds": round(time.monotonic() - started, 1),
-        "environment": where,
-        "measured": MEASURED,
-        "failed": failed,
-        "figures": [
-            {"measure": name, "load_1_min": busy, **figure.as_json()}
-            for name, busy, figure in measured
-        ],
-    }
-    if update and file.exists():
-        result = updated(json.loads(file.read_bytes()), result)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(result, indent=2) + "\n")
     click.echo(f"$ {command}")
     click.echo(_summary(where))
     click.echo()
-    click.echo(render([figure for *_, figure in measured]))
+    click.echo(render(shown))
     if failed:
         raise click.ClickException(f"failed: {', '.join(failed)}.")
+
+
+def _write(file: Path, result: Mapping[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def _compare(base: str, chosen: list[str], rounds: int, *, quick: bool) -> None:

@@ -45,8 +45,6 @@ __all__ = ("idle", "stream", "websockets")
 
 #: WebSockets opened before measuring, so that one-time allocations do not count.
 WARMUP_SOCKETS = 20
-#: The server accepts 512 by default.
-MOST_SOCKETS = 480
 HOLD = b'{"jsonrpc":"2.0","id":1,"method":"bench.hold","params":{}}'
 HELD = b'"text":"held "'
 
@@ -110,7 +108,7 @@ def stream(effort: Effort) -> list[Figure]:
 
 def websockets(effort: Effort) -> list[Figure]:
     """Measure the memory of an open WebSocket with one subscription, in a new process each time."""
-    number = min(effort.mcp_streams, MOST_SOCKETS)
+    number = effort.mcp_streams
     taken = take_turns(
         {
             OURS: lambda: _socket_kib(OURS_HTTP, number),

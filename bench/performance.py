@@ -147,8 +147,8 @@ HOW = """## How it was measured
   instead of at most 20 a second, because the others send all.
 - Peers that are slower by an order of magnitude do a tenth of the work of a round. The cost of one
   call or event is compared.
-- Memory is the resident memory of the process. That of one stream is the growth while 1,000 streams
-  are opened.
+- Memory is the resident memory of the process. That of one stream is the growth while 400 streams
+  are opened; one principal can have 448 with the default limits.
 """
 REPEAT = """## Repeat it
 

@@ -65,7 +65,7 @@ def calls(effort: Effort) -> list[Figure]:
     """Measure calls of an echo on one replica and on two, until all of them are stored."""
     if not postgres.is_installed():
         return []
-    number, rounds = 2 * effort.pipelined_calls, max(effort.recorded_rounds // 3, 1)
+    number, rounds = 2 * effort.pipelined_calls, max(effort.recorded_rounds // 4, 1)
     with postgres.open_database() as database, ExitStack() as stack:
         replicas = [stack.enter_context(_replica(database)) for _ in range(2)]
         _run(database, replicas, WARMUP_CALLS)
