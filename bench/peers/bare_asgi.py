@@ -33,7 +33,7 @@ from bench.uvicorn_server import serve
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-#: Number of events per send. The first send is smaller, so that the first event is sent immediately.
+#: Events per send. The first send is smaller, so that the first event is sent immediately.
 PIECE = 512
 FIRST_PIECE = 4
 STREAM_HEADERS = [
