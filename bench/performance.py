@@ -268,7 +268,7 @@ def _machine(result: Result) -> str:
         f"{result.seconds / 60:.0f} minutes of the run: other work shared the processors. The "
         "quartiles show how much that mattered. Absolute times and rates are too slow by as much; "
         "ratios, CPU times and memory suffer less.\n"
-        f"- Commit `{str(where['commit'])[:12]}`. {versions}.\n"
+        f"- {versions}.\n"
     )
 
 
