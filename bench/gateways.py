@@ -409,9 +409,11 @@ async def _terminal(served: Served, log: Path) -> str:
         call = asyncio.create_task(client.call_tool(name, arguments))
         try:
             async with asyncio.timeout(STEP_S):
-                # A process that has just started records its first run after some 10 ms.
+                # A process that has just started records its first run after some 10 ms. On a busy
+                # machine the call may end before the command has started.
                 while not await _substrate(environment, "runs", "--json", "--state", "running"):
-                    pass
+                    if call.done():
+                        call = asyncio.create_task(client.call_tool(name, arguments))
                 output = await _substrate(environment, "attach", "last")
         finally:
             call.cancel()
