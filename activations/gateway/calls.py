@@ -34,6 +34,7 @@ from plexus.context import Context
 from plexus.errors import Failed, NotFound, PlexusError
 from plexus.events import ContentResult, Event, Log
 from plexus.events import Progress as ProgressEvent
+from plexus.principal import Principal
 from plexus.rpc import wire
 
 if TYPE_CHECKING:  # it creates this
@@ -43,6 +44,8 @@ __all__ = ("MountCalls",)
 
 #: Maximum questions of one call that are open at the same time.
 MAX_QUESTIONS: Final = 16
+#: Timeout of suggestions for an argument.
+COMPLETION_S: Final = 5.0
 #: The timeout of a call where the run has the only one.
 NO_LIMIT_S: Final = 7 * 24 * 3600.0
 #: The error of the protocol for a resource that does not exist.
@@ -85,13 +88,23 @@ class MountCalls:
         """Return the contents of a resource as the terminal."""
         return self._call(ctx, "resources/read", {"uri": uri}, self._contents)
 
-    async def complete(self, ctx: Context, params: dict[str, Any]) -> list[str]:
-        """Return the server's suggestions for an argument of a prompt or a template."""
-        _, session, number = entry = await self.pool.acquire(ctx)
+    async def complete(
+        self, principal: Principal, ref: dict[str, str], argument: dict[str, str], given: Any
+    ) -> list[str]:
+        """Return the server's suggestions for an argument of a prompt; empty if it has none."""
+        config = self._config
+        if config.signs_in and config.session_scope != "shared" and not principal.is_operator:
+            return []  # the session at hand may be one of another account
+        params = {"ref": ref, "argument": argument, "context": {"arguments": given}}
         try:
-            result = await session.request("completion/complete", params)
-        finally:
-            self.pool.release(entry[0], number)
+            async with self.pool.any_session(None) as session:
+                if not session.server.has("completions"):
+                    return []
+                result = await session.request(
+                    "completion/complete", params, timeout_s=COMPLETION_S
+                )
+        except PlexusError:
+            return []  # a person who types is not helped by an error
         found = result.get("completion")
         values = found.get("values") if isinstance(found, dict) else None
         return [each for each in values or () if isinstance(each, str)]

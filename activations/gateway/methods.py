@@ -22,8 +22,10 @@ from activations.gateway.names import (
 )
 from activations.gateway.visible_text import show_invisible
 from plexus.activation import Hints, ResourceMark
+from plexus.principal import Principal
 from plexus.registry.activation_tree import NAME_LENGTH
 from plexus.registry.parameters import Parameter
+from plexus.registry.roles import Completer
 from plexus.registry.signature import MethodSpec
 from plexus.registry.uri_templates import Template
 
@@ -34,6 +36,8 @@ __all__ = ("CONTEXT", "mount_methods")
 
 #: The name under which the context of a call is passed: no tool can have an argument like it.
 CONTEXT: Final = "\0context"
+#: The name under which the caller is passed to a completer.
+PRINCIPAL: Final = "principal"
 #: The method that reads resources, and the ends of names that would otherwise exist twice.
 READ: Final = "read_resource"
 PROMPT: Final = "_prompt"
@@ -139,6 +143,9 @@ def _prompt(mount: Mount, name: str, prompt: dict[str, Any]) -> MethodSpec:
         role="prompt",
     )
     spec.validate = partial(_validate_first, spec, spec.given_schema or {})
+    for argument in properties:
+        complete = partial(_complete, mount, prompt["name"], argument)
+        spec.completers[argument] = Completer(complete, PRINCIPAL)
     return spec
 
 
@@ -260,6 +267,14 @@ def _call_tool(mount: Mount, tool: str, /, **arguments: Any) -> Any:
 def _get_prompt(mount: Mount, prompt: str, /, **arguments: Any) -> Any:
     ctx = arguments.pop(CONTEXT)
     return mount.calls.get_prompt(ctx, prompt, arguments)
+
+
+async def _complete(
+    mount: Mount, prompt: str, argument: str, value: str, given: dict[str, str], **caller: Principal
+) -> list[str]:
+    ref = {"type": "ref/prompt", "name": prompt}
+    typed = {"name": argument, "value": value}
+    return await mount.calls.complete(caller[PRINCIPAL], ref, typed, given)
 
 
 def _read_resource(mount: Mount, /, **arguments: Any) -> Any:

@@ -16,6 +16,7 @@ from upstream_sessions import processes_with
 from plexus.events import ContentResult, Log, Progress
 from plexus.principal import LOCAL
 from plexus.questions import OpenUrl
+from plexus.registry.roles import complete
 
 #: npm may have to install the servers first.
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -74,6 +75,18 @@ async def test_every_feature_of_the_everything_server_passes_through_a_mount(
             assert read.content[0]["uri"] == uri
         prompt = await here.end_of("everything.args_prompt", city="Rome")
         assert "weather in Rome" in prompt.as_text()
+
+
+async def test_arguments_of_a_prompt_are_suggested_by_the_everything_server(
+    tmp_path: Path,
+) -> None:
+    async with real(tmp_path, "everything") as here:
+        spec, _ = here.hub.find_prompt("everything.completable_prompt")
+        found = await complete(spec, "department", "Eng", {}, LOCAL)
+        assert found["values"] == ["Engineering"]
+        context = {"department": "Engineering"}
+        names = await complete(spec, "name", "", context, LOCAL)
+        assert "Alice" in names["values"]  # the server saw the other argument
 
 
 async def test_questions_of_the_everything_server_are_questions_of_the_run(
