@@ -365,3 +365,11 @@ async def test_a_server_that_could_not_be_listed_is_listed_later_without_a_call(
         program.write_text(f"#!/bin/sh\nexec {sys.executable} {UPSTREAM}\n")
         program.chmod(0o755)
         await until(lambda: "up.echo" in here.names())
+
+
+async def test_the_names_of_tools_do_not_depend_on_the_number_of_mounts(tmp_path: Path) -> None:
+    async with mounted(tmp_path, {"up": entry()}) as here:
+        alone = {name for name in here.names() if name.startswith("up.")}
+    async with mounted(tmp_path, {"up": entry(), "other": entry()}) as here:
+        assert {name for name in here.names() if name.startswith("up.")} == alone
+        assert "other.echo" in here.names()
