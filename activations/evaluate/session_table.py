@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 from typing import Final
 
-from activations.evaluate.events import SessionClosed
+from activations.evaluate.events import Cell, SessionClosed, SessionInfo
 from activations.evaluate.interpreter import find_interpreter
 from activations.evaluate.session import Session
-from activations.evaluate.session_changes import SessionChanges
 from activations.evaluate.worker_process import WorkerProcess
 from activations.processes.sandbox.launcher import SandboxLauncher
 from plexus import Failed, InvalidParams, NotFound, Principal
 from plexus.caller_environment import caller_directory
+from plexus.latest_changes import LatestChanges
 from plexus.runtime.log import wall_ms
 
 __all__ = ("MAX_SESSIONS", "SessionTable")
@@ -36,7 +36,7 @@ class SessionTable:
         self._workspace = workspace
         self._memory_bytes = memory_bytes
         self._sessions: dict[tuple[str, str], Session] = {}
-        self.changes = SessionChanges()
+        self.changes = LatestChanges[SessionInfo | Cell | SessionClosed](_subject)
         self._idle_check: asyncio.TimerHandle | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -97,10 +97,10 @@ class SessionTable:
 
         owner = principal.name
         session = Session(
-            name, interpreter, open_worker, lambda event: self.changes.notify(owner, event)
+            name, interpreter, open_worker, lambda event: self.changes.notify(event, owner)
         )
         self._sessions[owner, name] = session
-        self.changes.notify(owner, session.info())
+        self.changes.notify(session.info(), owner)
         self._check_idle_later()
         return session
 
@@ -108,7 +108,7 @@ class SessionTable:
         """End a session and notify its watchers."""
         if self._sessions.get((owner, session.name)) is session:
             del self._sessions[owner, session.name]
-        self.changes.notify(owner, SessionClosed(session.name, reason))
+        self.changes.notify(SessionClosed(session.name, reason), owner)
         await session.close()
 
     async def close_all(self) -> None:
@@ -135,3 +135,8 @@ class SessionTable:
                 task.add_done_callback(self._closing.discard)
         if self._sessions:
             self._check_idle_later()
+
+
+def _subject(change: SessionInfo | Cell | SessionClosed) -> tuple[str, int]:
+    """Return a session, or one of its evaluations."""
+    return change.session, change.execution if isinstance(change, Cell) else 0

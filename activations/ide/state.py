@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
-from activations.ide.changes import Change, Changes
+from activations.ide.changes import Change, subject_of
 from activations.ide.diff import Diff
 from activations.ide.document import Document
 from activations.ide.events import (
@@ -21,6 +21,7 @@ from activations.ide.events import (
 from activations.ide.workspace import TextFile, Workspace
 from plexus import Failed, InvalidParams, NotFound
 from plexus.errors import Busy, PlexusError
+from plexus.latest_changes import LatestChanges
 
 __all__ = ("DISK_CHECK_S", "MAX_DOCUMENTS", "EditorState", "check_version", "now_ms")
 
@@ -41,7 +42,7 @@ class EditorState:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self.changes = Changes()
+        self.changes = LatestChanges[Change](subject_of)
         self.documents: dict[str, Document] = {}
         #: The path of the active document; None if none is open.
         self.active: str | None = None
