@@ -81,7 +81,15 @@ def _project(params: dict[str, Any]) -> str:
         if chosen is not None:
             raise click.UsageError("--all-projects and --project exclude each other. Omit one.")
         return ALL_PROJECTS
-    return current_project() if chosen is None else str(Path(chosen).resolve())
+    if chosen is None:
+        return current_project()
+    # The folders of a server at an address may be those of another machine.
+    if click.get_current_context().params.get("url") is None and not Path(chosen or "?").is_dir():
+        raise click.UsageError(
+            f"--project: there is no folder {chosen!r}. --all-projects lists the tasks of folders "
+            "that are gone."
+        )
+    return str(Path(chosen).resolve())
 
 
 _LIST_OPTIONS: Final = (

@@ -73,6 +73,22 @@ def test_tasks_of_another_folder_are_apart_unless_they_are_asked_for(
     assert "exclude each other" in error
 
 
+def test_a_project_that_is_not_a_folder_is_refused_and_no_task_is_added(
+    project: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for wrong, command in (
+        (str(tmp_path / "missing"), ["add", "Lost"]),
+        (str(file), ["list"]),
+        ("", ["claim"]),
+    ):
+        done = run("--database", "tasks.db", "tasks", *command, "--project", wrong, cwd=project)
+        assert done.returncode == 2
+        assert f"there is no folder {wrong!r}" in done.stderr
+    assert tasks(project, "list", "--all-projects") == []
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
