@@ -325,7 +325,13 @@ def read_settings(flags: Mapping[str, Any], content: bytes | None = None) -> Loa
     limits = {name.partition(".")[2]: values.pop(name) for name in [*values] if "." in name}
     if limits:
         values["limits"] = ServerLimits(**limits)
-    return Loaded(Settings(**values | given), origins | by_flag, unknown)
+    loaded = Loaded(Settings(**values | given), origins | by_flag, unknown)
+    if not all(name.strip() for name in loaded.settings.activation):
+        raise SettingsError(
+            f"{loaded.origins['activation']}: activation cannot be an empty text. "
+            "Allowed: module:Class, module, or the path of a Python file."
+        )
+    return loaded
 
 
 def setting_names() -> list[str]:

@@ -152,6 +152,8 @@ def import_object(name: str, here: Path | None = None) -> Any:
     name, and any exception of the import.
     """
     module_name, _, attribute = name.partition(":")
+    if not module_name.strip():
+        raise PluginError(f"{name!r} has no module; allowed: module:Class or module")
     if here is not None:
         _make_importable(module_name.partition(".")[0], here)
     try:

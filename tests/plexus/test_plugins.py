@@ -269,6 +269,7 @@ def test_a_broken_plugin_is_reported_with_its_reason_and_skipped(kind: str, tmp_
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
+        (":Hello", "':Hello' has no module"),
         ("plug_nothing:Hello", "no module 'plug_nothing'"),
         ("plug_nothing", "no module 'plug_nothing'"),
         ("plexus:Nothing", "has no 'Nothing'"),

@@ -122,6 +122,14 @@ def test_an_invalid_file_is_reported_with_the_setting_and_what_is_allowed(
     assert complaint in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_activation_without_a_name_is_refused_with_where_it_was_set(name: str) -> None:
+    with pytest.raises(SettingsError, match=r"flag: activation cannot be an empty text\. "):
+        read_settings({"activation": ("a:A", name)})
+    with pytest.raises(SettingsError, match=r"toml: activation cannot be an empty text\. "):
+        read_settings({}, f"activation = [{name!r}]".encode())
+
+
 def test_a_flag_does_not_hide_a_bad_file() -> None:
     with pytest.raises(SettingsError):
         load_settings({"port": 1}, b"port = 'x'")

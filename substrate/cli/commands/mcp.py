@@ -329,6 +329,9 @@ def _entry_flags(names: tuple[str, ...], *, background: bool) -> list[str]:
     """
     flags = ["--background"] if background else []
     for name in names:
+        if not name.strip():
+            text = f"{name!r} names nothing. Give module:Class, module, or the path of a file."
+            raise click.BadParameter(text, param_hint="--activation")
         if is_file_name(name):
             if not Path(name).is_file():
                 raise click.BadParameter(f"There is no file {name}.", param_hint="--activation")

@@ -127,6 +127,9 @@ def test_an_activation_is_part_of_the_entry_with_the_full_path_of_a_file(
     )
     flags = ["--activation", str(file), "--activation", "my:it", "--trust"]
     assert json.loads(shown.stdout) == {"mcpServers": {"substrate": machine.entry(*flags)}}
+    unnamed = machine.run("install", "gemini", "--activation", "", "--yes")
+    assert unnamed.returncode == 2
+    assert "'' names nothing. Give module:Class" in unnamed.stderr
     missing = machine.run("install", "gemini", "--activation", "no.py", "--yes")
     assert missing.returncode == 2
     assert "There is no file no.py." in missing.stderr
