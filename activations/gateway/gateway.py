@@ -66,6 +66,8 @@ class Gateway:
         self.mounts: dict[str, Mount] = {}
         #: Why entries of the configuration are not mounted, by their names.
         self.broken: dict[str, str] = {}
+        #: Why servers could not be listed, as it was last logged, by the names of their mounts.
+        self._logged: dict[str, str] = {}
         #: Shows a sign-in that no run needs, on the terminal of a command; None if there is none.
         self.show_sign_in: Callable[[SignIn], Coroutine[Any, Any, None]] | None = None
         #: Mounts that were removed or changed, until they are closed.
@@ -268,7 +270,18 @@ class Gateway:
                 await mount.calls.lists.refresh()
             except PlexusError as error:
                 mount.calls.pool.error = error
-                logger.warning("mount %s: %s", mount.config.name, error.message)
+                self._log(mount.config.name, error.message)
+            else:
+                self._logged.pop(mount.config.name, None)
+
+    def _log(self, name: str, reason: str) -> None:
+        """Warn that a server cannot be listed, once for each reason: it is tried again and again.
+
+        A hub of one command does not warn; `substrate mount doctor` and `substrate doctor` show it.
+        """
+        known = self._logged.get(name) == reason or not self._hub.serves
+        self._logged[name] = reason
+        logger.log(logging.DEBUG if known else logging.WARNING, "mount %s: %s", name, reason)
 
     async def close(self) -> None:
         """End all servers."""

@@ -96,6 +96,9 @@ class Plexus:
         self._lifespans = Lifespans()
         #: The operator's selection of methods.
         self.selection = selection
+        #: Whether the hub serves clients. A hub of one command does not log what fails in the
+        #: background, since the command may not use it.
+        self.serves = True
         #: The feed of all questions of all runs.
         self.questions = Questions()
         #: Notices for clients about how this hub was set up.

@@ -134,6 +134,7 @@ async def _build(
 ) -> tuple[Plexus, list[BrokenPlugin]]:
     hub, broken = build_hub(settings, project, files)
     hub.runs.shows_defects = True
+    hub.serves = False
     LazyRunStore(hub, settings, project)
     return hub, broken + await open_hub(hub)
 

@@ -85,6 +85,25 @@ async def test_a_server_that_never_initializes_is_reported_and_delays_no_other(
             await here.gateway.mounts["mute"].check_health()
 
 
+async def test_a_program_that_is_missing_is_logged_once_however_often_it_is_tried(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tables = {"missing": {"command": "no-such-program-anywhere"}}
+
+    def warnings() -> list[str]:
+        return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+    async with mounted(tmp_path, tables, listed=False) as here:
+        await until(warnings)
+        mount = here.gateway.mounts["missing"]
+        for _ in range(2):
+            mount.calls.pool.error = None
+            mount._list_at = 0.0  # noqa: SLF001 - the next attempt is due
+            await until(lambda: mount.calls.pool.error)
+    [warning] = warnings()
+    assert "mount missing: missing starts 'no-such-program-anywhere'" in warning
+
+
 async def test_a_server_that_exits_at_its_start_is_reported_with_its_own_words(
     tmp_path: Path,
 ) -> None:

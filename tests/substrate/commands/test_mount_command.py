@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import eventually, lines, run, started, terminal, without_colours
+from command_line import environment, eventually, lines, run, started, terminal, without_colours
 from gateway_kit import UPSTREAM
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -126,6 +126,31 @@ def test_the_doctor_names_what_is_wrong_with_each_mount(person: Person) -> None:
     assert "unknown key 'sesion'" in text
     person.mount("doctor", "good")
     assert "NOT_SET_AT_ALL" in person.mount("refresh", "unset", code=1).stderr
+
+
+def test_a_command_that_does_not_use_a_mount_is_silent_about_its_missing_program(
+    person: Person,
+) -> None:
+    person.file.parent.mkdir(parents=True)
+    person.file.write_text('[mounts.missing]\ncommand = "no-such-program-anywhere"\n')
+    # The command lasts until the program was looked for: the log names it.
+    script = "until grep -q no-such-program-anywhere log; do sleep 0.05; done"
+    log = person.folder / "log"
+    flags = ["--local", "bash.execute", script]
+    with log.open("w") as stderr:
+        done = subprocess.run(
+            [sys.executable, "-m", "substrate", "--log-level", "debug", "call", *flags],
+            cwd=person.folder,
+            env=environment(**person.variables),
+            stderr=stderr,
+            timeout=30,
+            check=False,
+        )
+    assert done.returncode == 0
+    [line] = [each for each in log.read_text().splitlines() if "no-such-program" in each]
+    assert " DEBUG activations.gateway: mount missing: " in line
+    doctor = run("doctor", cwd=person.folder, **person.variables).stdout
+    assert "missing starts 'no-such-program-anywhere'" in doctor
 
 
 def test_a_running_server_notices_mounts_and_approvals_of_a_command(person: Person) -> None:
