@@ -40,6 +40,13 @@ FIRST = (
 NEW = OLD.replace(*FIRST).replace("LAST = 1", "LAST = 2")
 #: Only the first change.
 PART = OLD.replace(*FIRST)
+#: Inserts a text at the beginning of an editor.
+PASTE = """async ([selector, insert]) => {
+  const { EditorView } = await import("codemirror");
+  const view = EditorView.findFromDOM(document.querySelector(selector));
+  view.dispatch({ changes: { from: 0, insert }, userEvent: "input.paste" });
+}"""
+CONNECTION = "async () => (await import('/page/core/connection.js')).state.value"
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +227,38 @@ def test_a_change_is_edited_before_it_is_accepted(desk: Desk, page: Page) -> Non
         expect(ended(page)).to_contain_text("Accepted with changes")
         text = OLD.replace("LAST = 1", "LAST = 20  # ja").replace("\n", "\r\n")
         assert peer.texts(request) == ["FILE_SAVED", text]
+
+
+def test_an_edit_that_is_too_large_to_send_is_refused_with_its_size_and_is_not_lost(
+    desk: Desk, page: Page
+) -> None:
+    edited = ".cm-merge-b .cm-editor, .cm-editor.cm-merge-b"
+    added = ("# " + "z" * 30_000 + "\n") * 40
+    desk.write(NAME, OLD)
+    with desk.program() as peer:
+        request, diff = desk.propose(peer, NAME, NEW)
+        show(desk, page, diff)
+        page.keyboard.press("e")
+        expect(page.locator(".cm-merge-b .cm-content")).to_be_focused()
+        page.evaluate(PASTE, [edited, added])
+        page.keyboard.press("Escape")
+        accept = page.get_by_role("button", name="Accept edited")
+        accept.click()
+        refused = page.get_by_role("alert").filter(has_text="too large to send")
+        expect(refused).to_contain_text(re.compile(r"1,2\d\d,\d{3} bytes.*at most 1,048,576 "))
+        expect(refused).to_contain_text("limits.message_bytes")
+        assert desk.text(page, edited) == added + NEW
+        # The connection was not closed, and the edit is there after a visit to another view.
+        assert page.evaluate(CONNECTION) == "open"
+        assert [each["diff"] for each in desk.diffs()] == [diff]
+        page.evaluate("() => { location.hash = '#/runs'; }")
+        expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+        show(desk, page, diff)
+        assert desk.text(page, edited) == added + NEW
+        page.get_by_role("button", name="Undo all edits").click()
+        page.keyboard.press("a")
+        expect(ended(page)).to_contain_text("Accepted")
+        assert peer.texts(request) == ["FILE_SAVED", NEW]
 
 
 def test_a_change_is_rejected_with_a_reason_and_comments_that_stay(desk: Desk, page: Page) -> None:

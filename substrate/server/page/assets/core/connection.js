@@ -11,6 +11,7 @@
 // request that the server answers at once, and is lost if no answer arrives.
 
 import { effect, signal } from "./html.js";
+import { tooLarge } from "./message_size.js";
 import { doubtServer, newTicket, request } from "./session.js";
 import { readEvents } from "./sse.js";
 
@@ -29,7 +30,6 @@ const ANSWER_MS = 10_000;
 /** Failures to open a WebSocket while HTTP works, after which HTTP is used. */
 const MAX_SOCKET_FAILURES = 2;
 
-/** @typedef {{jsonrpc: "2.0", id: number, method: string, params: object}} Request */
 /** @typedef {(params: {subscription: number, seq: number, time_ms?: number, result: any}) => void} OnItem */
 /** @typedef {{onStart?: (run: number) => void, onItem: OnItem, onError: (error: RpcError) => void}} Handlers */
 
@@ -261,10 +261,15 @@ export function subscribe(method, params, handlers) {
     queueMicrotask(() => abort.signal.aborted || handlers.onError(lost()));
     return () => abort.abort();
   }
+  const message = JSON.stringify({ jsonrpc: "2.0", id, method, params });
+  const fault = tooLarge(message);
+  if (fault) {
+    queueMicrotask(() => abort.signal.aborted || handlers.onError(new RpcError(fault, "too_big")));
+    return () => abort.abort();
+  }
   pending.set(id, handlers);
-  const message = { jsonrpc: "2.0", id, method, params };
-  if (socket) socket.send(JSON.stringify(message));
-  else post(/** @type {Request} */ (message), abort);
+  if (socket) socket.send(message);
+  else post(id, message, abort);
   const leave = (/** @type {number} */ number) => {
     subscriptions.delete(number);
     send("plexus.unsubscribe", { subscription: number });
@@ -277,17 +282,17 @@ export function subscribe(method, params, handlers) {
   };
 }
 
-/** Send a request over HTTP and read its events. @param {Request} message @param {AbortController} abort */
-async function post(message, abort) {
+/** Send a request over HTTP and read its events. @param {number} id @param {string} message @param {AbortController} abort */
+async function post(id, message, abort) {
   const { signal } = abort;
   posts.add(abort);
   const headers = { "content-type": "application/json", accept: "text/event-stream", "substrate-client": "Browser" };
   try {
-    const response = await request("/rpc", { method: "POST", headers, body: JSON.stringify(message), signal });
+    const response = await request("/rpc", { method: "POST", headers, body: message, signal });
     if (!response.ok) {
       const body = await response.json().catch(() => ({}));
       const error = body.error && typeof body.error === "object" ? body.error : { message: body.error || `The server answered ${response.status}.`, code: response.status };
-      onMessage({ id: message.id, error });
+      onMessage({ id, error });
       return;
     }
     let isOver = false;

@@ -3,6 +3,7 @@
 import { call, watch } from "./connection.js";
 import { computed, effect, signal } from "./html.js";
 import { ACTIVE } from "./format.js";
+import { maxMessage } from "./message_size.js";
 import { methods } from "./schema.js";
 
 /** A run as `plexus.watch` and `plexus.history` describe it.
@@ -72,7 +73,8 @@ export function watchServer() {
     },
   });
   effect(() => {
-    if (methods.value.has("health.check")) call("health.check").then(({ server }) => {
+    if (methods.value.has("health.check")) call("health.check").then(({ server, limits }) => {
+      maxMessage.value = limits.message_bytes;
       project.value = server?.project || "";
       host.value = server?.host || "";
     }, () => {});
