@@ -105,6 +105,30 @@ def test_the_lock_file_is_private_names_the_project_and_is_removed_at_exit(folde
     assert locks(folder) == []
 
 
+def test_two_servers_in_one_folder_have_two_lock_files_and_each_removes_its_own(
+    folder: Path,
+) -> None:
+    def pids() -> dict[int, Path]:
+        return {json.loads(path.read_text())["pid"]: path for path in locks(folder)}
+
+    with editor_server(folder) as first:
+        with editor_server(folder) as second:
+            pair = {first.process.pid, second.process.pid}
+            wait_for(lambda: pids().keys() == pair, "second lock file")
+            found = pids()
+            contents = {pid: json.loads(path.read_text()) for pid, path in found.items()}
+            assert len({each["authToken"] for each in contents.values()}) == 2
+            for path in found.values():
+                with connected_to(folder, int(path.stem)) as peer:
+                    assert "result" in peer.request("tools/list")
+        assert pids() == {first.process.pid: found[first.process.pid]}
+        kept = json.loads(found[first.process.pid].read_text())
+        assert kept == contents[first.process.pid], "the other server has not written it again"
+        with connected_to(folder, int(found[first.process.pid].stem)) as peer:
+            assert "result" in peer.request("tools/list")
+    assert locks(folder) == []
+
+
 def test_a_stale_lock_file_of_ours_is_removed_and_those_of_others_stay(folder: Path) -> None:
     with editor_server(folder) as first:
         first.process.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from collections.abc import Iterator
@@ -32,7 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
     # Not its findings: starting it takes longer than the tools.
-    with editor_server(folder, settings={"SUBSTRATE_IDE_CHECKERS": "ruff"}) as running:
+    settings = {"SUBSTRATE_IDE_CHECKERS": "ruff", "VIRTUAL_ENV": sys.prefix}  # with matplotlib
+    with editor_server(folder, settings=settings) as running:
         yield running
 
 
@@ -190,6 +192,33 @@ def test_code_is_executed_in_a_session_that_keeps_its_variables(peer: EditorClie
     assert peer.tool("executeCode", code="value + 1") == ["42"]
     assert "ZeroDivisionError" in peer.failure("executeCode", code="1 / 0")
     assert peer.tool("executeCode", code="value") == ["41"]
+
+
+def test_executed_code_returns_its_figures_as_pictures_after_its_text(peer: EditorClient) -> None:
+    start = "import matplotlib.pyplot as plt\nheights = [1, 3, 2]\nprint('before')\n"
+    first = blocks(peer, start + "plt.plot(heights)\nplt.show()\nprint('after')\n")
+    # The session has kept the module and the values.
+    second = blocks(peer, "plt.bar(range(3), heights)\nplt.show()\nprint(sum(heights))")
+    pictures = []
+    for found, text in ((first, "before\nafter\n"), (second, "6\n")):
+        assert [(each["type"], each.get("text")) for each in found] == [
+            ("text", text),
+            ("image", None),
+        ]
+        picture = found[1]
+        pictures.append(picture["data"])
+        assert picture["mimeType"] == "image/png"
+        data = base64.b64decode(picture["data"], validate=True)
+        assert data.startswith(b"\x89PNG\r\n\x1a\n")
+        assert data.endswith(b"IEND\xaeB`\x82"), "the whole picture"
+    assert pictures[0] != pictures[1]
+
+
+def blocks(peer: EditorClient, code: str) -> list[dict[str, Any]]:
+    result = peer.answer(peer.start_tool("executeCode", code=code))["result"]
+    assert result["isError"] is False, result
+    found: list[dict[str, Any]] = result["content"]
+    return found
 
 
 @pytest.mark.parametrize(
