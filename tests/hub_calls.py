@@ -16,7 +16,7 @@ from plexus.runtime.log import Reader
 from plexus.runtime.run import LocalRun, Run
 
 #: Timeout of every wait, sufficient on a busy machine.
-WAIT_S = 5.0
+WAIT_S = 30.0
 
 OTHER = Principal("another principal")
 #: The packages whose activations are checked by a separate test.

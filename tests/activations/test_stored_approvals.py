@@ -131,7 +131,7 @@ async def test_a_store_that_fails_hides_no_question_of_this_process(
 async def test_watch_reports_questions_of_other_processes(hub: Plexus, store: MemoryStore) -> None:
     watching = hub.call("approvals.watch").run
     received: list[Event] = []
-    async with asyncio.timeout(5), aclosing(watching.batches(owner=True)) as batches:
+    async with asyncio.timeout(30), aclosing(watching.batches(owner=True)) as batches:
 
         async def next_event() -> Event:
             while not received:

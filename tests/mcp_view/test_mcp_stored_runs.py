@@ -269,7 +269,7 @@ async def test_a_suspended_request_is_resumed_in_another_process(
         "inputResponses": {"1": {"action": "accept", "content": {}}},
     }
     waiting = peer.begin("tools/call", params)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while len(store.requests) < 2:
             await peer.connection.ready()
             peer.collect()

@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 
 import network
 
-from native_rpc.client import Call, Item
+from native_rpc.client import Call, ClientLimits, Item
 
 T = TypeVar("T")
 
 #: Timeout of a scenario, sufficient on a busy machine.
 SCENARIO_S = 30.0
+#: Limits of a client whose scenario times out if it waits for one of them.
+PATIENT = ClientLimits(connect_s=600, reply_s=600, reconnect_s=600, close_s=600)
 
 PLUGIN = Path(__file__).with_name("counting.py")
 

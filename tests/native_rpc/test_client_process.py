@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from child_processes import is_alive
-from servers import command, consume, eventually, play
+from servers import PATIENT, command, consume, eventually, play
 
 from native_rpc.client import ClientLimits, ConnectionLost, Item, connect
 from plexus.errors import DeadlineExceeded
@@ -75,14 +75,13 @@ def test_a_process_that_dies_ends_open_calls_and_refuses_new_ones(tmp_path: Path
 def test_a_process_exits_with_its_client(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
 
-    async def scenario() -> float:
-        async with connect([*NUMBERED, str(pid_file), *command("--stdio")]) as plexus:
+    async def scenario() -> None:
+        program = [*NUMBERED, str(pid_file), *command("--stdio")]
+        async with connect(program, limits=PATIENT) as plexus:
             await plexus.health.check()
             assert is_alive(int(pid_file.read_text()))
-            leaving = time.monotonic()
-        return time.monotonic() - leaving
 
-    assert play(scenario) < 3
+    play(scenario)
     assert not is_alive(int(pid_file.read_text()))
 
 
@@ -100,13 +99,11 @@ def test_a_process_that_does_not_exit_is_killed(tmp_path: Path) -> None:
 
 def test_a_dead_process_is_detected_although_its_output_stays_open() -> None:
     async def scenario() -> None:
-        async with connect(python(HAUNTED), limits=ClientLimits(close_s=0.2)) as plexus:
+        async with connect(python(HAUNTED), limits=replace(PATIENT, close_s=0.2)) as plexus:
             with pytest.raises(ConnectionLost, match="ended with 7"):
                 await plexus.health.check()
 
-    started = time.monotonic()
     play(scenario)
-    assert time.monotonic() - started < 4
 
 
 def test_a_server_that_never_answers_is_not_awaited_indefinitely() -> None:
@@ -122,9 +119,7 @@ def test_a_server_that_never_answers_is_not_awaited_indefinitely() -> None:
                 async with plexus.health.check():
                     pass
 
-    started = time.monotonic()
     play(scenario)
-    assert time.monotonic() - started < 5
 
 
 def test_an_invalid_message_is_ignored() -> None:

@@ -186,7 +186,8 @@ def test_reconnecting_to_an_unavailable_server_times_out(
                 await plexus.health.check()
             return took
 
-    assert reconnect_s * 0.9 <= play(scenario) < reconnect_s + 2
+    # The limit of the scenario is the time for which a client reconnects by default.
+    assert play(scenario) >= reconnect_s * 0.9
 
 
 def test_a_call_closed_while_disconnected_is_cancelled_by_the_server(

@@ -266,7 +266,7 @@ async def test_watch_sends_all_runs_then_changes_and_never_itself(
     async with aclosing(watching.run.batches(0, owner=True)) as batches:
 
         async def until_told(method: str, state: str) -> None:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while not any(
                     run["method"] == method and run["state"] == state for run in received
                 ):
@@ -293,7 +293,7 @@ async def test_watch_sends_evicted_runs_and_none_of_other_principals(open_hub: O
     await read(hub.call("demo.echo", ["y"], OTHER))  # pushes the first one out
     gone: list[int] = []
     numbers: list[int] = []
-    async with aclosing(watching.run.batches(0, owner=True)) as batches, asyncio.timeout(5):
+    async with aclosing(watching.run.batches(0, owner=True)) as batches, asyncio.timeout(30):
         await read(hub.call("demo.echo", ["z"]))
         while not numbers:
             for event in (await anext(batches)).events:
@@ -558,10 +558,10 @@ async def test_a_watch_of_ten_thousand_runs_describes_only_what_has_changed(
             assert isinstance(event, RunsChanged)
             assert [run["run"] for run in event.runs] == [progressing.id]
             break
-        begun = time.perf_counter()
+        begun = time.thread_time()
         found = [run.fingerprint() for run in hub.runs.list_for(LOCAL, system=False)]
-        # What every interval costs while a run is in progress: 10 ms on an idle machine.
-        assert time.perf_counter() - begun < 0.25
+        # What every interval costs while a run is in progress: 10 ms of processor time.
+        assert time.thread_time() - begun < 0.25
         assert len(found) == count + 1
     assert described <= count + 2
     watching.cancel("enough")

@@ -522,7 +522,7 @@ async def cancelled_at(turn: int, length: int, how: str, times: int) -> tuple[Ru
                 local(made.run).abandon()
             case _:
                 hub.runs.cancel_all("all")
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         events = await reading
     await quiet(20)
     return made.run, events

@@ -50,7 +50,7 @@ def contents(count: int, first: int = 1) -> list[Event]:
 async def numbered(run: Run, after: int = 0) -> list[tuple[int, Event]]:
     """Return the items of a run with their numbers, up to its terminal."""
     found: list[tuple[int, Event]] = []
-    async with asyncio.timeout(5), aclosing(run.batches(after)) as batches:
+    async with asyncio.timeout(30), aclosing(run.batches(after)) as batches:
         async for batch in batches:
             found += enumerate(batch.events, batch.first)
     return found
@@ -159,7 +159,7 @@ async def test_the_items_that_exist_now_are_read_without_waiting(open_hub: OpenH
     run = await fetched(store, hub, 7)
     for after in (0, 3, 6, 7, 99):
         found: list[tuple[int, Event]] = []
-        async with asyncio.timeout(5), aclosing(run.available(after)) as batches:
+        async with asyncio.timeout(30), aclosing(run.available(after)) as batches:
             async for batch in batches:
                 found += enumerate(batch.events, batch.first)
         assert found == list(enumerate(contents(7), 1))[after:]
@@ -333,7 +333,7 @@ async def test_watch_waits_for_signals_and_lists_the_runs_of_other_processes(
     async with aclosing(watching.batches(0, owner=True)) as batches:
 
         async def until_told(number: int, **fields: Any) -> None:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while not any(
                     entry["run"] == number and fields.items() <= entry.items() for entry in received
                 ):

@@ -18,7 +18,7 @@ from child_processes import clean_environment
 __all__ = ("DEMO", "MIB", "ROOT", "WAIT_S", "Server", "ends", "events", "line", "of", "serving")
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 10.0
+WAIT_S = 30.0
 DEMO = ("--activation", "tests.activations_for_tests:Demo")
 MIB = 1024 * 1024
 

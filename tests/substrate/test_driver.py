@@ -84,7 +84,7 @@ class Client:
 
     async def read(self) -> Any:
         """Return the next message."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not self.pending:
                 await self.connection.ready()
                 self.pending = self.collect()

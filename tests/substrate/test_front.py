@@ -296,7 +296,7 @@ def test_a_server_that_was_killed_is_replaced_and_its_front_ends_with_a_message(
     with front(project) as process:
         process.start("demo.wait")
         os.kill(the_server().pid, signal.SIGKILL)
-        assert process.ends_within(5) == 1
+        assert process.ends_within(WAIT_S) == 1
         process.rest()
         assert "has died" in process.stderr()
     with front(project) as process:

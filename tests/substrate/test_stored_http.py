@@ -61,7 +61,7 @@ class Exchange:
 
     async def complete(self) -> Exchange:
         """Wait for the end of the response."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await self.task
         return self
 

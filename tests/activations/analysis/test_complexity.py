@@ -172,7 +172,7 @@ async def test_cancelling_stops_all_workers(tmp_path: Path) -> None:
 
 async def no_workers(folder: Path) -> None:
     """Wait until no process analyses a folder. Raises TimeoutError."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while workers_of(folder):  # noqa: ASYNC110 - the kernel announces no exit of others
             await asyncio.sleep(0.02)
 

@@ -297,7 +297,8 @@ async def test_a_lock_that_is_held_too_long_is_reported_and_recovers(
         *(engine.write(put(n)) for n in range(2, 20)), return_exceptions=True
     )
     assert {type(each) for each in done} == {Busy}
-    assert time.monotonic() - began < 9
+    # With the timeout of the program they would take minutes.
+    assert time.monotonic() - began < 30
     assert await stored(engine) == [1]
     other.execute("ROLLBACK")
     other.close()

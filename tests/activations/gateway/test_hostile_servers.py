@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +59,11 @@ async def test_a_server_that_keeps_dying_opens_the_circuit_and_calls_fail_at_onc
                 break
         assert codes[0] == "upstream_lost"
         assert codes[-1] == "mount_down"
-        started = time.monotonic()
+        starts = here.gateway.mounts["bad"].describe_state()["restarts"]
         error = await error_of(here, "bad.echo", text="x")
-        assert time.monotonic() - started < 1
         assert error.data["retry_s"] > 0
+        # It fails at once, since the server is not started for it.
+        assert here.gateway.mounts["bad"].describe_state()["restarts"] == starts
         assert "substrate mount doctor bad" in error.message
         assert await here.text_of("good.echo", text="on") == "on"
         # The tools stay listed, so that a client's list does not change with the weather.
@@ -74,10 +74,8 @@ async def test_a_server_that_never_initializes_is_reported_and_delays_no_other(
     tmp_path: Path,
 ) -> None:
     async with mounted(tmp_path, {"good": entry(), "mute": entry("mute")}, listed=False) as here:
-        started = time.monotonic()
         await until(lambda: "good.echo" in here.names())
         assert await here.text_of("good.echo", text="on") == "on"
-        assert time.monotonic() - started < 9
         await until(lambda: here.gateway.mounts["mute"].describe_state()["error"])
         state = here.gateway.mounts["mute"].describe_state()
         assert state["state"] in ("failed", "down")

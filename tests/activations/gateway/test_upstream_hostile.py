@@ -55,11 +55,12 @@ async def unread(call: UpstreamCall) -> None:
 
 async def test_a_flood_does_not_stop_the_loop() -> None:
     async with hostile("floods") as session, asyncio.timeout(WAIT_S):
-        longest, before = 0.0, time.monotonic()
+        # Processor time of the loop: a busy machine makes a turn longer, and costs nothing here.
+        longest, before = 0.0, time.thread_time()
         call = session.start("tools/call", {"name": "tool"})
         while not call.is_done:
             await asyncio.sleep(0.001)
-            now = time.monotonic()
+            now = time.thread_time()
             longest, before = max(longest, now - before), now
         assert longest < 2.0
 
@@ -162,11 +163,12 @@ async def test_a_list_without_an_end_is_an_error(kind: str) -> None:
 
 async def test_a_server_that_never_initializes_is_reported_in_time() -> None:
     limits = SessionLimits(init_s=1.0, probe_s=0.3, close_s=0.2)
-    async with hostile("never initializes", limits=limits, opens=False) as session:
-        began = time.monotonic()
+    async with (
+        hostile("never initializes", limits=limits, opens=False) as session,
+        asyncio.timeout(WAIT_S),
+    ):
         with pytest.raises(NotReady, match="within 1 s"):
             await session.open()
-        assert time.monotonic() - began < 10
         assert session.error is not None
 
 

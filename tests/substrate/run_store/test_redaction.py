@@ -32,7 +32,7 @@ from substrate.run_store.secret_patterns import Secrecy, may_contain_secret, sec
 from substrate.security.tokens import new_token
 
 #: Upper bound of the time for hostile input; the usual figures are below a tenth of it.
-WAIT_S = 5.0
+MOST_S = 5.0
 BODY = "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8S9t0"
 PEM = (
     "-----BEGIN RSA PRIVATE KEY-----\n"
@@ -378,9 +378,9 @@ class Endless:
 
 
 def test_a_value_without_an_end_is_cut() -> None:
-    before = time.monotonic()
+    before = time.process_time()
     described({"a": Endless(), "b": [Endless()] * 50})
-    assert time.monotonic() - before < WAIT_S
+    assert time.process_time() - before < MOST_S
 
 
 @settings(max_examples=60)
@@ -451,9 +451,9 @@ def test_the_end_of_a_word_longer_than_what_is_searched_is_not_recorded() -> Non
     ids=range(9),
 )
 def test_large_arguments_are_cut(arguments: dict[str, Any]) -> None:
-    before = time.monotonic()
+    before = time.process_time()
     recorded, _ = described(arguments)
-    assert time.monotonic() - before < WAIT_S
+    assert time.process_time() - before < MOST_S
     assert recorded
 
 
