@@ -169,7 +169,7 @@ async def test_other_processes_write_while_rows_are_erased(notes: Engine, tmp_pa
     for first, (count, worst_s) in zip((2 * 10**9, 3 * 10**9), results, strict=True):
         assert count > 0
         assert numbers >= set(range(first, first + count))
-        assert worst_s < 5
+        assert worst_s < 30  # the writes wait for a part of the erasure, not for all of it
     assert await notes.read(lambda tx: tx.all("PRAGMA integrity_check")) == [("ok",)]
 
 

@@ -651,9 +651,9 @@ def test_a_peer_that_sends_nothing_is_disconnected(project: Path) -> None:
         process.start("demo.echo", ["a"])
         with peer(project) as silent, peer(project) as slow:
             slow.sendall(hello_of(project)[:50])
-            began = time.monotonic()
+            for sock in (silent, slow):
+                sock.settimeout(HELLO_S + WAIT_S)
             assert all_of(silent) == all_of(slow) == b""
-            assert time.monotonic() - began < HELLO_S + 3
         process.start("demo.echo", ["a"])
 
 

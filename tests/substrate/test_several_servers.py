@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -138,11 +137,10 @@ def test_a_native_client_works_over_http_and_websocket(proxied: Replicas) -> Non
 
 def test_events_pass_the_proxy_at_once(proxied: Replicas) -> None:
     client = session_at(proxied.all)
-    began = time.monotonic()
+    # The call never ends: a proxy that collects events would send none.
     with client.call("demo.wait", token="t") as response:
         event = next(each for each in read_events(response) if each.data)
         assert event.message["params"]["message"] == "waiting"
-    assert time.monotonic() - began < 5
 
 
 # --- sessions ------------------------------------------------------------------------------------
@@ -275,10 +273,8 @@ def test_a_cancellation_reaches_the_server_of_its_request(both: Replicas) -> Non
         stream = read_events(response)
         next(each for each in stream if each.data)
         there = elsewhere(client, both.second)
-        began = time.monotonic()
         assert there.notify("notifications/cancelled", {"requestId": 7}) == 202
         assert [each for each in stream if each.data] == [], "a cancelled request has no answer"
-        assert time.monotonic() - began < 5
     assert runs(both.first, "demo.wait")[0] == "cancelled"
 
 
