@@ -247,7 +247,9 @@ class McpConnection:
         request_id = params.get("requestId")
         if request_id.__class__ is not int and request_id.__class__ is not str:
             return []  # excludes true, which equals 1
-        if self._listeners.pop(request_id, None) is not None:
+        listener = self._listeners.pop(request_id, None)
+        if listener is not None:
+            listener.unwatch(self.peer)
             return []
         call = self._calls.pop(request_id, None)
         if call is None:
@@ -350,7 +352,7 @@ class McpConnection:
             info = self.peer.server.info(listener.revision)
             result = wire.encode_result(listener.id, listener.closing_result(info))
             effects += self._writer.send(result, None)
-        self._listeners.clear()
+        self._remove_listeners()
         return effects
 
     def on_revoked(self, reason: str) -> list[Effect]:
@@ -361,14 +363,14 @@ class McpConnection:
             effects += [LeaveCall(call, cancel=reason), *self._effects(call, call.refuse(error))]
         for listener in self._listeners.values():
             effects += self._writer.refuse(listener.id, error, None)
-        self._listeners.clear()
+        self._remove_listeners()
         return effects if self._fallback is None else effects + self._fallback.on_revoked(reason)
 
     def on_disconnect(self) -> list[Effect]:
         """Handle a disconnect: cancel the runs of all open calls."""
         calls = list(self._calls.values())
         self._calls.clear()
-        self._listeners.clear()
+        self._remove_listeners()
         session = self.peer.session
         if not session.outlives_connection:
             session.close()
@@ -455,7 +457,13 @@ class McpConnection:
         if len(self._calls) + len(self._listeners) >= limit:
             raise _full(limit)
         self._listeners[listener.id] = listener
+        listener.watch(self.peer)
         return self._writer.notify([listener.acknowledgement()])
+
+    def _remove_listeners(self) -> None:
+        for listener in self._listeners.values():
+            listener.unwatch(self.peer)
+        self._listeners.clear()
 
     def _end(self, answer: bytes, batch: BatchReply | None, call: Call | None) -> list[Effect]:
         """Send the answer to a request and end its call, if it has one."""

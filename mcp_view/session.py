@@ -26,7 +26,6 @@ from mcp_view.tool_sets import ToolSet
 from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.rpc.effects import WatchChanges
-from plexus.runtime.shares import FairPool
 
 __all__ = (
     "LEVELS",
@@ -136,11 +135,12 @@ def _supported_questions(revision: Revision, capabilities: dict[str, Any]) -> fr
 class ResourceSubscriptions:
     """The resource subscriptions of one client, counted in the share of its principal."""
 
-    __slots__ = ("_name", "_pool", "_uris")
+    __slots__ = ("_pool", "_principal", "_uris", "_watched")
 
-    def __init__(self, pool: FairPool, name: str) -> None:
-        self._pool = pool
-        self._name = name
+    def __init__(self, server: McpServer, principal: Principal) -> None:
+        self._pool = server.subscriptions
+        self._watched = server.hub.watched_resources
+        self._principal = principal
         self._uris: set[str] = set()
 
     def __contains__(self, uri: object) -> bool:
@@ -156,15 +156,18 @@ class ResourceSubscriptions:
 
     def add(self, uri: str) -> None:
         """Add a subscription. Raises Busy if the share of the principal is exhausted."""
-        if not self._pool.acquire(self._name):
-            raise self._pool.refusal(self._name)
+        name = self._principal.name
+        if not self._pool.acquire(name):
+            raise self._pool.refusal(name)
         self._uris.add(uri)
+        self._watched.add(uri, self._principal)
 
     def discard(self, uri: str) -> None:
         """Remove a subscription, if it exists."""
         if uri in self._uris:
             self._uris.remove(uri)
-            self._pool.release(self._name)
+            self._pool.release(self._principal.name)
+            self._watched.remove(uri, self._principal)
 
     def clear(self) -> None:
         """Remove all subscriptions."""

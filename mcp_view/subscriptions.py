@@ -80,6 +80,16 @@ class Listener:
         self._uris = uris
         self._meta = {SUBSCRIPTION_ID: request_id}
 
+    def watch(self, peer: Peer) -> None:
+        """Count its resources among those that clients wait for."""
+        for uri in self._uris:
+            peer.server.hub.watched_resources.add(uri, peer.principal)
+
+    def unwatch(self, peer: Peer) -> None:
+        """End what `watch` began."""
+        for uri in self._uris:
+            peer.server.hub.watched_resources.remove(uri, peer.principal)
+
     def notification(self, change: Change) -> bytes | None:
         """Return the notification of a change; None if the client has not subscribed."""
         if change.uri is None:
@@ -137,7 +147,7 @@ def subscribe(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) ->
     limit = server.hub.limits.subscriptions
     subscribed = session.subscribed
     if subscribed is None:
-        subscribed = ResourceSubscriptions(server.subscriptions, peer.principal.name)
+        subscribed = ResourceSubscriptions(server, peer.principal)
         session.subscribed = subscribed
     if uri not in subscribed:
         if len(subscribed) >= limit:

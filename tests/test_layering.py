@@ -99,6 +99,10 @@ BROAD_EXCEPTS = {
     "substrate.server.embedded": (1, "the server that runs the application reports it"),
     "plexus.errors": (1, "an author's exception may raise anything when it is shown as text"),
     "plexus.caller_connection": (1, "a failed listener must not keep the end from the others"),
+    "plexus.runtime.watched_resources": (
+        1,
+        "a failed listener must not keep a client from leaving",
+    ),
     "plexus.runtime.calls": (1, "an author's validator may raise anything"),
     "plexus.registry.parameters": (
         1,

@@ -16,6 +16,7 @@ from activations.gateway.questions import answer_question, find_roots
 from activations.gateway.server_lists import ServerLists
 from activations.gateway.session_pool import Entry, SessionPool
 from activations.gateway.sign_in import ask_to_sign_in
+from activations.gateway.subscriptions import Subscriptions
 from activations.gateway.transports.oauth import SignIn
 from activations.gateway.transports.session import UpstreamSession
 from activations.gateway.visible_text import show_invisible
@@ -28,6 +29,7 @@ from mcp_view.client.items import (
     Question,
     QuestionClosed,
     Reinitialized,
+    ResourceUpdated,
     TaskStatus,
 )
 from plexus.context import Context
@@ -64,6 +66,7 @@ class MountCalls:
         self._connector = Connector(mount)
         self.pool = SessionPool(mount.config, self._open)
         self.lists = ServerLists(mount, self.pool)
+        self.subscriptions = Subscriptions(mount, self.pool)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- calls ----------------------------------------------------------------------------------
@@ -227,7 +230,11 @@ class MountCalls:
             await self.lists.read(session)
 
     def _on_notice(self, session: UpstreamSession, entry: Entry, notice: Notice) -> None:
-        if isinstance(notice, ListChanged | Reinitialized):
+        if isinstance(notice, ResourceUpdated):
+            self.subscriptions.on_update(entry, notice.uri)
+        elif isinstance(notice, ListChanged | Reinitialized):
+            if isinstance(notice, Reinitialized):
+                self.subscriptions.on_reset(entry)
             self._spawn(self.lists.refresh_soon())
         elif isinstance(notice, Question):
             self._spawn(self._answer_notice(session, entry, notice))
@@ -258,6 +265,7 @@ class MountCalls:
 
     async def close(self) -> None:
         """End all sessions and tasks."""
+        await self.subscriptions.close()
         for task in self._tasks:
             task.cancel()
         if self._tasks:

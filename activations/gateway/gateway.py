@@ -7,8 +7,9 @@ approves a tool there, the others notice by the file and offer the same.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ from activations.gateway.catalogue import Catalogue, merge
 from activations.gateway.catalogue_store import CatalogueStore
 from activations.gateway.mount import Mount
 from activations.gateway.mount_file import LoadedMounts, load_mounts
+from activations.gateway.names import inner_uri, outer_uri
 from plexus.errors import Failed, NotFound, PlexusError, RegistrationError
 from plexus.registry.activation_tree import read_activation
 from plexus.registry.lazy import resolve
@@ -26,6 +28,8 @@ if TYPE_CHECKING:  # imported when a server is started
     from activations.gateway.transports.token_store import TokenStore
     from activations.processes.process import Launcher
     from plexus.context import Context
+    from plexus.principal import Principal
+    from plexus.runtime.changes import Change
     from plexus.runtime.hub import Plexus
 
 __all__ = ("Gateway", "register_mounts")
@@ -75,6 +79,7 @@ class Gateway:
         self._loaded: LoadedMounts | None = None
         self._listing: asyncio.Semaphore | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unwatch: Callable[[], None] | None = None
 
     @cached_property
     def launcher(self) -> Launcher:
@@ -124,6 +129,8 @@ class Gateway:
                 self._unregister(name)
             else:
                 self._hub.register(node, checked=True)
+                if next(self.watched(mount), None) is not None:
+                    mount.calls.subscriptions.refresh()
         except RegistrationError as error:
             self.broken[name] = error.message
 
@@ -132,6 +139,30 @@ class Gateway:
             self._hub.unregister(name)
         except NotFound:
             self._hub.switched_off.pop(name, None)
+
+    # --- changes of resources -------------------------------------------------------------------
+
+    def watched(self, mount: Mount) -> Iterator[tuple[str, Principal]]:
+        """Yield the resources of a mount that clients wait for, who may read them."""
+        name = mount.config.name
+        for uri, principal in self._hub.watched_resources:
+            inner = inner_uri(name, uri)
+            if inner is None or outer_uri(name, inner) != uri:
+                continue
+            with contextlib.suppress(NotFound):
+                spec, _ = self._hub.find_resource(uri)
+                if spec.owner is mount and principal.may(spec.scope):
+                    yield inner, principal
+
+    def notify(self, mount: Mount, change: Change) -> None:
+        """Report a change of a resource of a mount."""
+        if self.mounts.get(mount.config.name) is mount:
+            self._hub.notify(change)
+
+    def _on_watched(self, uri: str) -> None:
+        for mount in self.mounts.values():
+            if inner_uri(mount.config.name, uri) is not None:
+                mount.calls.subscriptions.refresh()
 
     # --- catalogues -----------------------------------------------------------------------------
 
@@ -236,6 +267,7 @@ class Gateway:
 
     def start(self) -> None:
         """List servers that were never listed or not for long, and follow the files."""
+        self._unwatch = self._hub.watched_resources.on_change(self._on_watched)
         self._spawn(self._follow())
 
     def _spawn(self, work: Any) -> None:
@@ -285,6 +317,9 @@ class Gateway:
 
     async def close(self) -> None:
         """End all servers."""
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()

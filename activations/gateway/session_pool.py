@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # imported for annotations only
     from activations.gateway.transports.session import UpstreamSession
     from plexus.context import Context
 
-__all__ = ("Entry", "SessionPool")
+__all__ = ("WATCH", "Entry", "SessionPool")
 
 #: How often idle sessions are looked for.
 SWEEP_S: Final = 1.0
@@ -37,6 +37,8 @@ STDERR_CHARS: Final = 8000
 SIGN_IN: Final = "sign_in"
 #: The owner of the session that lists a server whose sessions belong to connections.
 CATALOGUE: Final = "catalogue"
+#: The owner of a session that only observes resources, while its principal has no other.
+WATCH: Final = "watch"
 
 #: The owner of a session; its first part is the kind of owner.
 Key: TypeAlias = tuple[Any, ...]
@@ -60,6 +62,11 @@ class Entry:
         #: Whether its owner is gone, so that it ends after its calls.
         self.is_orphaned = False
         self.unsubscribe: Callable[[], None] | None = None
+        #: The principal that it belongs to; None for a shared session.
+        self.principal: str | None = None
+        #: The resources that are subscribed in it, and those that the server refused.
+        self.followed: set[str] = set()
+        self.refused: set[str] = set()
 
     @property
     def is_usable(self) -> bool:
@@ -85,6 +92,8 @@ class SessionPool:
         self.breaker = Breaker()
         self.restarts = 0
         self.error: PlexusError | None = None
+        #: Called when a session is open or gone.
+        self.on_change: Callable[[], None] = lambda: None
         self._stderr = ""
         self._latencies: deque[float] = deque(maxlen=MEASURED_CALLS)
 
@@ -154,6 +163,29 @@ class SessionPool:
         usable = known is not None and known.is_usable
         return known if known is not None and usable else await self._replace(key, ctx)
 
+    def observing(self) -> list[Entry]:
+        """Return the sessions that can observe resources: those that outlive a call."""
+        return [
+            each
+            for each in self._entries.values()
+            if each.is_usable and each.key[0] not in ("call", CATALOGUE)
+        ]
+
+    async def open_to_observe(self, principal: str | None) -> Entry:
+        """Open a session for a principal, or the shared one for None. Raises PlexusError."""
+        scope = self._config.session_scope
+        if len(self._entries) >= self._config.max_sessions:
+            raise self._full()  # calls come first
+        key: Key = ("shared",) if principal is None else (WATCH, principal)
+        if scope == "principal":
+            key = ("principal", principal)
+        entry = await self._replace(key, None)
+        entry.principal = principal
+        if entry.session is None:
+            assert entry.opening is not None, "it is being opened"
+            await self._wait_open(entry.opening)
+        return entry
+
     async def _wait_open(self, opening: asyncio.Task[UpstreamSession]) -> UpstreamSession:
         """Wait for a session that others may wait for too. Raises Failed if it was ended."""
         try:
@@ -217,6 +249,8 @@ class SessionPool:
             self._end(known)
         self._make_room()
         entry = Entry(key)
+        if ctx is not None and key[0] != "shared":
+            entry.principal = ctx.principal.name
         entry.opening = asyncio.create_task(
             self._open(entry, ctx), name=f"opening {self._config.name}"
         )
@@ -253,13 +287,16 @@ class SessionPool:
             if each.session is not None and not each.active and not each.listing
         ]
         if not idle:
-            limit = self._config.max_sessions
-            raise Busy(
-                f"All {limit} sessions of {self._config.name} are in use. Try again later, or "
-                "raise max_sessions of the mount.",
-                data={"limit": limit},
-            )
-        self._end(min(idle, key=lambda each: each.used_at))
+            raise self._full()
+        self._end(min(idle, key=lambda each: (bool(each.followed), each.used_at)))
+
+    def _full(self) -> Busy:
+        limit = self._config.max_sessions
+        return Busy(
+            f"All {limit} sessions of {self._config.name} are in use. Try again later, or "
+            "raise max_sessions of the mount.",
+            data={"limit": limit},
+        )
 
     async def _open(self, entry: Entry, ctx: Context | None) -> UpstreamSession:
         try:
@@ -277,6 +314,7 @@ class SessionPool:
         entry.opened_at = entry.used_at = time.monotonic()
         self.breaker.on_success()
         self.error = None
+        self.on_change()
         watcher = asyncio.create_task(self._watch(entry, session), name="watch of a session")
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
@@ -304,6 +342,7 @@ class SessionPool:
             entry.unsubscribe = None
         if self._entries.get(entry.key) is entry:
             del self._entries[entry.key]
+            self.on_change()
 
     def _end(self, entry: Entry) -> None:
         """End a session, or the attempt to open it."""
@@ -327,7 +366,8 @@ class SessionPool:
                 if entry.active or entry.listing or entry.session is None:
                     continue
                 is_idle = self._config.idle_s and now - entry.used_at > self._config.idle_s
-                if is_idle or entry.key[0] == CATALOGUE or self._is_old(entry):
+                is_spare = is_idle or entry.key[0] in (CATALOGUE, WATCH)
+                if (is_spare and not entry.followed) or self._is_old(entry):
                     self._end(entry)
         self._sweeper = None
 

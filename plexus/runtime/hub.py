@@ -51,6 +51,7 @@ from plexus.runtime.question_feed import Questions
 from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.runs import NotLoaded, Runs, random_numbers, unknown_run
 from plexus.runtime.threads import WorkerThreads
+from plexus.runtime.watched_resources import WatchedResources
 from plexus.text import shorten
 from plexus.version import __version__
 
@@ -124,6 +125,8 @@ class Plexus:
         self._resources = Resources(())
         self._prompts = Prompts(())
         self._on_change: list[Callable[[Change], None]] = []
+        #: The resources whose changes clients wait for.
+        self.watched_resources = WatchedResources()
 
     @property
     def page_url(self) -> str | None:

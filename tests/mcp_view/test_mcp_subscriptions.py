@@ -11,6 +11,7 @@ from mcp_peer import PREFIX, STATELESS, McpPeer, envelope
 
 from plexus import Change
 from plexus.limits import Limits
+from plexus.principal import LOCAL
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -161,3 +162,42 @@ async def test_a_session_and_a_stream_are_notified_separately(open_hub: OpenHub)
     listen(peer, 1, toolsListChanged=True)
     hub.register(Demo())
     assert [frame.get("params") for frame in peer.collect()] == [None, {"_meta": {ID: 1}}]
+
+
+async def test_the_hub_knows_which_resources_clients_wait_for(open_hub: OpenHub) -> None:
+    hub = open_hub()
+    heard: list[str] = []
+    hub.watched_resources.on_change(heard.append)
+    stream, session = McpPeer(hub, STATELESS), McpPeer(hub, "2025-11-25")
+    listen(stream, 1, resourceSubscriptions=["a://", "b://"])
+    listen(stream, 2, resourceSubscriptions=["b://"])
+    for _ in range(2):
+        await session.result("resources/subscribe", {"uri": "b://"})
+    assert sorted(hub.watched_resources) == [("a://", LOCAL), ("b://", LOCAL)]
+    assert sorted(heard) == ["a://", "b://"]
+
+    heard.clear()
+    stream.notify("notifications/cancelled", {"requestId": 1})
+    assert list(hub.watched_resources) == [("b://", LOCAL)]
+    await session.result("resources/unsubscribe", {"uri": "b://"})
+    assert heard == ["a://"]
+    await session.result("resources/subscribe", {"uri": "c://"})
+    session.connection.lost()
+    stream.connection.lost()
+    assert list(hub.watched_resources) == []
+    assert heard == ["a://", "c://", "c://", "b://"]
+
+
+async def test_streams_of_a_stopping_server_and_of_a_revoked_client_wait_for_nothing(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub()
+    for end in ("finish", "revoke"):
+        peer = McpPeer(hub, STATELESS)
+        listen(peer, 1, resourceSubscriptions=["a://"])
+        assert list(hub.watched_resources) == [("a://", LOCAL)]
+        if end == "finish":
+            peer.connection.finish()
+        else:
+            peer.connection.perform(peer.view.on_revoked("the token was revoked"))
+        assert list(hub.watched_resources) == []

@@ -202,22 +202,26 @@ class UpstreamSession:
         self.client.learn_tools(tools)
         self.flush()
 
-    async def subscribe(self, uri: str) -> None:
-        """Request notices of changes of a resource. Raises UpstreamError."""
+    async def subscribe(self, *uris: str, timeout_s: float | None = None) -> None:
+        """Request notices of changes of resources. Raises UpstreamError."""
         if self.server.revision.handshake:
-            await self.request("resources/subscribe", {"uri": uri})
-        self._uris.add(uri)
-        self.client.set_subscriptions(self._uris)
-        self.flush()
+            for uri in uris:
+                await self.request("resources/subscribe", {"uri": uri}, timeout_s=timeout_s)
+        self._set_uris(self._uris.union(uris))
 
-    async def unsubscribe(self, uri: str) -> None:
-        """End the notices of a resource. Raises UpstreamError."""
-        if uri not in self._uris:
+    async def unsubscribe(self, *uris: str, timeout_s: float | None = None) -> None:
+        """End the notices of resources. Raises UpstreamError."""
+        gone = self._uris.intersection(uris)
+        if not gone:
             return
-        self._uris.discard(uri)
+        self._set_uris(self._uris - gone)
         if self.server.revision.handshake:
-            await self.request("resources/unsubscribe", {"uri": uri})
-        self.client.set_subscriptions(self._uris)
+            for uri in gone:
+                await self.request("resources/unsubscribe", {"uri": uri}, timeout_s=timeout_s)
+
+    def _set_uris(self, uris: set[str]) -> None:
+        self._uris = uris
+        self.client.set_subscriptions(uris)
         self.flush()
 
     def answer(self, question: Question, result: dict[str, Any]) -> None:

@@ -52,7 +52,7 @@ class Settings(NamedTuple):
         subscribed = frozenset() if state.subscribed is None else state.subscribed.uris
         return cls(_scopes_text(principal), caller.level, state.initialized, subscribed)
 
-    def apply(self, state: Session, server: McpServer, name: str) -> None:
+    def apply(self, state: Session, server: McpServer, principal: Principal) -> None:
         """Change a session to these settings.
 
         A subscription above the share of the principal on this server is left out.
@@ -62,7 +62,7 @@ class Settings(NamedTuple):
         caller.level = self.level
         state.initialized = self.initialized
         if subscribed is None and self.subscriptions:
-            subscribed = state.subscribed = ResourceSubscriptions(server.subscriptions, name)
+            subscribed = state.subscribed = ResourceSubscriptions(server, principal)
         if subscribed is not None:
             for uri in subscribed.uris - self.subscriptions:
                 subscribed.discard(uri)
@@ -109,7 +109,7 @@ class SessionRow(NamedTuple):
         state.client_info = about["clientInfo"]
         # The server that answered the first long call has named the page.
         state.names_page = False
-        self.settings.apply(state, server, self.principal.name)
+        self.settings.apply(state, server, self.principal)
         return state
 
 

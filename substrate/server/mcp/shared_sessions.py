@@ -262,7 +262,7 @@ class SharedSession(HttpSession):
                 if self.needs_save:  # the client has changed something meanwhile
                     self.is_stale = True
                     continue
-                row.settings.apply(self.state, self._shared.server, row.principal.name)
+                row.settings.apply(self.state, self._shared.server, row.principal)
                 self.principal = row.principal
                 self._stored = Settings.of(self.state, self.principal)
             return True

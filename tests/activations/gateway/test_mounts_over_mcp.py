@@ -51,7 +51,12 @@ class Answers:
 
 @asynccontextmanager
 async def mounted_client(
-    folder: Path, tables: dict[str, list[str]], mode: str, tools: str = "all", more: str = ""
+    folder: Path,
+    tables: dict[str, list[str]],
+    mode: str,
+    tools: str = "all",
+    more: str = "",
+    on_message: Any = None,
 ) -> AsyncIterator[tuple[mcp.Client, Answers]]:
     """Connect a client to a program with mounts of these commands."""
     file = folder / "mounts.toml"
@@ -78,6 +83,7 @@ async def mounted_client(
             elicitation_callback=answers.elicit,
             sampling_callback=answers.sample,
             list_roots_callback=answers.roots,
+            message_handler=on_message,
         ) as client:
             if tools == "all":
                 await listed(client, *tables)
@@ -170,6 +176,58 @@ async def test_a_list_of_the_server_that_changes_changes_that_of_the_client(
         await client.call_tool("up.hide", {})
         while "up.count" in await listed(client, "up"):  # noqa: ASYNC110 - of another process
             await anyio.sleep(0.05)
+
+
+@asynccontextmanager
+async def watching(client: mcp.Client, uris: list[str], updated: set[str]) -> AsyncIterator[None]:
+    """Subscribe as the revision of a client has it; one with a handshake is told by messages."""
+    if client.protocol_version == MODES["legacy"]:
+        for uri in uris:
+            subscription = types.SubscribeRequestParams(uri=uri)
+            request = types.SubscribeRequest(params=subscription)
+            await client.session.send_request(request, types.EmptyResult)
+        yield
+        for uri in uris:
+            end = types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri))
+            await client.session.send_request(end, types.EmptyResult)
+        return
+
+    async def read(events: Any) -> None:
+        async for event in events:
+            updated.add(str(event.uri))
+
+    async with (
+        client.listen(resource_subscriptions=uris) as events,
+        anyio.create_task_group() as go,
+    ):
+        go.start_soon(read, events)
+        yield
+        go.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_client_of_any_revision_sees_updates_of_resources_of_servers_of_both_eras(
+    mode: str, tmp_path: Path
+) -> None:
+    tables = {"old": [sys.executable, str(UPSTREAM), "subscribe"], "new": [*COMMAND, "--stdio"]}
+    wanted = {"mount://old/file:///a", "mount://new/test://watched-resource"}
+    updated: set[str] = set()
+
+    async def on_message(message: Any) -> None:
+        if isinstance(message, types.ResourceUpdatedNotification):
+            updated.add(str(message.params.uri))
+
+    async with mounted_client(tmp_path, tables, mode, on_message=on_message) as (client, _):
+        async with watching(client, sorted(wanted), updated):
+            while updated != wanted:
+                await client.call_tool("old.touch", {"uri": "file:///a"})
+                await client.call_tool("new.touch_watched_resource", {})
+                await anyio.sleep(0.05)
+        while json.loads(text_of(await client.call_tool("old.subscribed", {}))):  # noqa: ASYNC110
+            await anyio.sleep(0.05)
+        updated.clear()
+        await client.call_tool("old.touch", {"uri": "file:///a", "n": 10})
+        assert not updated
 
 
 async def test_by_default_the_tools_of_mounts_fill_no_list_and_are_found_and_called(

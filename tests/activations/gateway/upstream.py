@@ -52,6 +52,10 @@ TOOLS = {
     "environment": NOTHING,
     "stderr": NOTHING,
 }
+SUBSCRIBED: list[str] = []
+if "subscribe" in FLAGS:
+    URI = {"type": "object", "properties": {"uri": {"type": "string"}, "n": {"type": "integer"}}}
+    TOOLS |= {"touch": URI, "subscribed": NOTHING}
 
 
 def send(message: dict[str, Any]) -> None:
@@ -211,6 +215,13 @@ def call(request: Any, name: str, arguments: dict[str, Any], token: Any) -> None
                 "result": {"content": rich, "structuredContent": {"n": 1}, "_meta": meta},
             }
         )
+    elif name == "subscribed":
+        answer(request, json.dumps(sorted(SUBSCRIBED)))
+    elif name == "touch":  # also what is not subscribed
+        for _ in range(arguments.get("n", 1)):
+            params = {"uri": arguments["uri"]}
+            send({"method": "notifications/resources/updated", "params": params})
+        answer(request, "touched")
     elif name == "fail":
         answer(request, "it is broken", isError=True)
     elif name == "error":
@@ -238,7 +249,7 @@ def handle(message: dict[str, Any]) -> None:
         server = {"name": "upstream", "version": "1.0"}
         capabilities = {
             "tools": {"listChanged": True},
-            "resources": {},
+            "resources": {"subscribe": "subscribe" in FLAGS},
             "prompts": {},
             "logging": {},
         }
@@ -256,6 +267,12 @@ def handle(message: dict[str, Any]) -> None:
     elif method == "resources/templates/list":
         template = {"uriTemplate": "file:///{path}", "name": "any"}
         send({"id": request, "result": {"resourceTemplates": [template]}})
+    elif method == "resources/subscribe" and "refuse" not in params["uri"]:
+        SUBSCRIBED.append(params["uri"])
+        send({"id": request, "result": {}})
+    elif method == "resources/unsubscribe":
+        SUBSCRIBED.remove(params["uri"])
+        send({"id": request, "result": {}})
     elif method == "resources/read":
         contents = [
             {"uri": params["uri"], "text": f"content of {params['uri']}", "_meta": {"k": 1}}
