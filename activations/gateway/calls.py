@@ -94,7 +94,7 @@ class MountCalls:
     async def complete(
         self, principal: Principal, ref: dict[str, str], argument: dict[str, str], given: Any
     ) -> list[str]:
-        """Return the server's suggestions for an argument of a prompt; empty if it has none."""
+        """Return the server's suggestions for an argument of a prompt or a template, if any."""
         config = self._config
         if config.signs_in and config.session_scope != "shared" and not principal.is_operator:
             return []  # the session at hand may be one of another account

@@ -19,6 +19,7 @@ from activations.gateway.names import (
     method_names,
     outer_uri,
     rewrite_meta,
+    variables_of,
 )
 from activations.gateway.visible_text import show_invisible
 from plexus.activation import Hints, ResourceMark
@@ -143,10 +144,16 @@ def _prompt(mount: Mount, name: str, prompt: dict[str, Any]) -> MethodSpec:
         role="prompt",
     )
     spec.validate = partial(_validate_first, spec, spec.given_schema or {})
-    for argument in properties:
-        complete = partial(_complete, mount, prompt["name"], argument)
-        spec.completers[argument] = Completer(complete, PRINCIPAL)
+    _add_completers(spec, mount, {"type": "ref/prompt", "name": prompt["name"]}, properties)
     return spec
+
+
+def _add_completers(
+    spec: MethodSpec, mount: Mount, ref: dict[str, str], names: Iterable[str]
+) -> None:
+    """Let the server suggest values for these arguments."""
+    for name in names:
+        spec.completers[name] = Completer(partial(_complete, mount, ref, name), PRINCIPAL)
 
 
 def _resources(
@@ -161,9 +168,9 @@ def _resources(
     specs = {name: reader}
     for number, each in enumerate(templates, 1):
         inner = each.get("uriTemplate")
-        template = _ListedTemplate(outer_uri(path, inner)) if isinstance(inner, str) else None
-        if template is None:
+        if not isinstance(inner, str):
             continue
+        template = _ListedTemplate(outer_uri(path, inner))
         label, kind = each.get("name"), each.get("mimeType")
         described = each.get("description", "")
         entry = _reader(mount, f"{path}.{READ}{TEMPLATE}_{number}", described, template)
@@ -173,6 +180,7 @@ def _resources(
             None,
             kind if isinstance(kind, str) else None,
         )
+        _add_completers(entry, mount, {"type": "ref/resource", "uri": inner}, variables_of(inner))
         specs[entry.name] = entry
     return specs
 
@@ -270,9 +278,13 @@ def _get_prompt(mount: Mount, prompt: str, /, **arguments: Any) -> Any:
 
 
 async def _complete(
-    mount: Mount, prompt: str, argument: str, value: str, given: dict[str, str], **caller: Principal
+    mount: Mount,
+    ref: dict[str, str],
+    argument: str,
+    value: str,
+    given: dict[str, str],
+    **caller: Principal,
 ) -> list[str]:
-    ref = {"type": "ref/prompt", "name": prompt}
     typed = {"name": argument, "value": value}
     return await mount.calls.complete(caller[PRINCIPAL], ref, typed, given)
 

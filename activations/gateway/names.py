@@ -21,11 +21,15 @@ __all__ = (
     "outer_uri",
     "rewrite_blocks",
     "rewrite_meta",
+    "variables_of",
 )
 
 SCHEME: Final = "mount://"
 UI: Final = "ui://"
 _INVALID: Final = re.compile(r"[^A-Za-z0-9]+")
+_EXPRESSION: Final = re.compile(r"\{[+#./;?&]?([^{}]*)\}")
+#: Maximum variables of a template whose values are suggested.
+MAX_VARIABLES: Final = 100
 #: Characters of a hash that makes a name unique.
 HASH_CHARS: Final = 6
 
@@ -69,6 +73,16 @@ def inner_uri(mount: str, uri: str) -> str | None:
         if uri.startswith(prefix) and len(uri) > len(prefix):
             return scheme + uri.removeprefix(prefix)
     return None
+
+
+def variables_of(template: str) -> list[str]:
+    """Return the variables of a URI template of RFC 6570 with any of its operators, in order."""
+    names = (
+        name.partition(":")[0].removesuffix("*")
+        for expression in _EXPRESSION.findall(template)
+        for name in expression.split(",")
+    )
+    return list(dict.fromkeys(filter(None, names)))[:MAX_VARIABLES]
 
 
 class MountTemplate(Template):

@@ -204,11 +204,12 @@ async def complete(
     Raises InvalidParams for an unknown argument.
     """
     parameter = next((each for each in spec.parameters if each.name == argument), None)
-    if parameter is None:
-        raise InvalidParams(f"{spec.name} has no argument {argument!r}")
     completer = spec.completers.get(argument)
     if completer is not None:
+        # Also for a variable of a template that the method takes as a part of its URI.
         values = list(await completer.suggest(value, given, principal))
+    elif parameter is None:
+        raise InvalidParams(f"{spec.name} has no argument {argument!r}")
     else:
         typed = value.lower()
         values = [each for each in choices(parameter.hint) if each.lower().startswith(typed)]

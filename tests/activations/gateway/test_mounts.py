@@ -12,6 +12,7 @@ from gateway_kit import UPSTREAM, entry, mounted, until
 
 from activations.gateway import gateway, mount, session_pool
 from activations.gateway.mount_config import MountError, parse_mount
+from activations.gateway.names import variables_of
 from plexus.caller_connection import CallerConnection
 from plexus.errors import Denied, Failed, NotFound
 from plexus.events import ContentResult, ErrorEvent
@@ -373,3 +374,18 @@ async def test_the_names_of_tools_do_not_depend_on_the_number_of_mounts(tmp_path
     async with mounted(tmp_path, {"up": entry(), "other": entry()}) as here:
         assert {name for name in here.names() if name.startswith("up.")} == alone
         assert "other.echo" in here.names()
+
+
+@pytest.mark.parametrize(
+    ("template", "variables"),
+    [
+        ("file:///{path}", ["path"]),
+        ("a://{+path}{?q,limit*}{&more}{#part:3}", ["path", "q", "limit", "more", "part"]),
+        ("a://{x}/{x}/{}/{unclosed", ["x"]),
+        ("a://" + "".join(f"{{v{n}}}" for n in range(5000)), [f"v{n}" for n in range(100)]),
+    ],
+)
+def test_variables_of_a_template_are_found_with_any_operator(
+    template: str, variables: list[str]
+) -> None:
+    assert variables_of(template) == variables

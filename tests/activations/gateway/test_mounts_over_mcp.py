@@ -167,6 +167,25 @@ async def test_content_annotations_and_uris_arrive_at_the_client_and_lead_back(
         assert (failed.is_error, text_of(failed)) == (True, "it is broken")
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_variables_of_a_template_are_suggested_by_its_server(
+    mode: str, tmp_path: Path
+) -> None:
+    tables = {"up": [sys.executable, str(UPSTREAM)]}
+    async with mounted_client(tmp_path, tables, mode) as (client, _):
+        listed = (await client.list_resource_templates()).resource_templates
+        template = "mount://up/file:///{path}"
+        assert template in [each.uri_template for each in listed]
+        ref = types.ResourceTemplateReference(uri=template)
+        typed = {"name": "path", "value": "ab"}
+        found = (await client.complete(ref, typed, {"other": "x"})).completion
+        seen = [{"type": "ref/resource", "uri": "file:///{path}"}, typed, {"other": "x"}]
+        assert json.loads(found.values[0]) == seen
+        assert found.values[1:] == ["b"]
+        with pytest.raises(mcp.MCPError, match="no argument"):
+            await client.complete(ref, {"name": "nothing", "value": ""})
+
+
 async def test_a_list_of_the_server_that_changes_changes_that_of_the_client(
     tmp_path: Path,
 ) -> None:

@@ -251,6 +251,7 @@ def handle(message: dict[str, Any]) -> None:
             "tools": {"listChanged": True},
             "resources": {"subscribe": "subscribe" in FLAGS},
             "prompts": {},
+            "completions": {},
             "logging": {},
         }
         result = {
@@ -281,6 +282,9 @@ def handle(message: dict[str, Any]) -> None:
     elif method == "prompts/list":
         prompt = {"name": "greet", "arguments": [{"name": "who", "required": True}]}
         send({"id": request, "result": {"prompts": [prompt, {"name": "echo"}]}})
+    elif method == "completion/complete":
+        asked = json.dumps([params["ref"], params["argument"], params["context"]["arguments"]])
+        send({"id": request, "result": {"completion": {"values": [asked, "b"]}}})
     elif method == "prompts/get":
         content = {"type": "text", "text": f"Greet {params['arguments'].get('who')}"}
         send({"id": request, "result": {"messages": [{"role": "user", "content": content}]}})
