@@ -71,6 +71,23 @@ def test_a_server_is_mounted_listed_shown_called_and_removed(person: Person) -> 
     assert "Unknown mount 'up'" in person.mount("show", "up", code=1).stderr
 
 
+def test_a_call_exits_with_1_if_the_tool_of_the_server_failed(person: Person) -> None:
+    person.mount("add", "up", "--", *COMMAND)
+
+    def call(*arguments: str) -> tuple[int, str]:
+        done = run("call", *arguments, cwd=person.folder, **person.variables)
+        assert "Traceback" not in done.stderr
+        return done.returncode, done.stdout + done.stderr
+
+    # A result with isError, which has no exit code to pass on, and an error of the protocol.
+    for arguments in (["up.fail"], ["--exit-code", "up.fail"], ["--json", "up.fail"]):
+        code, text = call(*arguments)
+        assert (code, text.count("it is broken")) == (1, 1), (arguments, text)
+    code, text = call("up.error")
+    assert (code, "no way" in text) == (1, True)
+    assert call("up.echo", "it is broken")[0] == 0
+
+
 def test_a_secret_is_refused_where_a_file_would_keep_it(person: Person) -> None:
     secret = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
     url = "https://mcp.example/mcp"
