@@ -6,6 +6,7 @@ Imported at the first call of a mount.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
@@ -49,7 +50,7 @@ MAX_QUESTIONS: Final = 16
 #: Timeout of suggestions for an argument.
 COMPLETION_S: Final = 5.0
 #: The timeout of a call where the run has the only one.
-NO_LIMIT_S: Final = 7 * 24 * 3600.0
+NO_LIMIT_S: Final = math.inf
 #: The error of the protocol for a resource that does not exist.
 NO_RESOURCE: Final = -32002
 LEVELS: Final = frozenset(

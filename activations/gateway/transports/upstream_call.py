@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Any, Self
 
 from mcp_view.client.call import ClientCall
@@ -28,8 +29,9 @@ class UpstreamCall:
         self._call = call
         self._limit_s = limit_s
         self._waiter: asyncio.Future[None] | None = None
-        loop = asyncio.get_running_loop()
-        self._deadline = None if call.is_done else loop.call_later(limit_s, self._expire)
+        self._deadline: asyncio.TimerHandle | None = None
+        if not call.is_done and limit_s != math.inf:
+            self._deadline = asyncio.get_running_loop().call_later(limit_s, self._expire)
 
     @property
     def is_done(self) -> bool:
@@ -52,8 +54,9 @@ class UpstreamCall:
 
     def cancel(self, reason: str | None = None) -> None:
         """Cancel the call at the server. Idempotent."""
-        self._session.client.cancel(self._call, reason)
-        self._session.flush()
+        if not self._call.is_done:
+            self._session.client.cancel(self._call, reason)
+            self._session.flush()
 
     def answer(self, question: Question, result: dict[str, Any]) -> None:
         """Answer a question with a result of MCP."""
