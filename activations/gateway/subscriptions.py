@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from activations.gateway.names import outer_uri
 from activations.gateway.session_pool import WATCH, Entry, SessionPool
 from activations.gateway.transports.session import UpstreamSession
-from mcp_view.client.errors import Refused
+from mcp_view.client.errors import Late, Refused
 from plexus.errors import PlexusError
 from plexus.principal import Principal
 from plexus.runtime.changes import Change
@@ -61,6 +61,8 @@ class Subscriptions:
         self._task: asyncio.Task[None] | None = None
         #: What was subscribed at least once and is still wanted, with its owner.
         self._known: set[tuple[str | None, str]] = set()
+        #: What was not subscribed in time: it is tried after all others.
+        self._late: set[str] = set()
         #: Reports that are collected, in order.
         self._pending: dict[Change, None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -106,6 +108,7 @@ class Subscriptions:
                 for owner, uri in self._known
                 if owner in wanted and uri in wanted[owner].uris
             }
+            self._late &= {uri for each in wanted.values() for uri in each.uris}
             done = await self._match_all(wanted)
             if not wanted and done and not self._changed.is_set():
                 self._task = None
@@ -160,12 +163,16 @@ class Subscriptions:
                     missing = set()
                 with contextlib.suppress(Refused):
                     await session.unsubscribe(*extra, timeout_s=SUBSCRIBE_S)
-                groups = [[each] for each in sorted(missing)] if one_by_one else [sorted(missing)]
+                order = sorted(missing, key=lambda each: (each in self._late, each))
+                groups = [[each] for each in order] if one_by_one else [order]
                 for group in filter(None, groups):
                     try:
                         await session.subscribe(*group, timeout_s=SUBSCRIBE_S)
                     except Refused:
                         entry.refused.update(group)
+                    except Late:
+                        self._late.update(group)
+                        raise
                     else:
                         entry.followed.update(group)
                         self._subscribed(entry, group)

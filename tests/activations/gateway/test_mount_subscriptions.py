@@ -136,3 +136,26 @@ async def test_a_session_that_only_observes_ends_when_a_caller_has_one(tmp_path:
         await until(lambda: changes)
         here.hub.watched_resources.remove(URI, LOCAL)
         await subscribed(here)
+
+
+async def test_a_subscription_that_is_not_answered_delays_neither_others_nor_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "SUBSCRIBE_S", 0.3)
+    monkeypatch.setattr(subscriptions, "RETRY_S", 0.05)
+    async with subscribable(tmp_path) as (here, _):
+        here.hub.watched_resources.add("mount://up/file:///0/never", LOCAL)
+        here.hub.watched_resources.add(URI, LOCAL)
+        assert await here.text_of("up.echo", text="hello") == "hello"
+        await subscribed(here, "file:///a")
+
+
+async def test_what_was_watched_before_the_server_was_listed_is_subscribed_then(
+    tmp_path: Path,
+) -> None:
+    table = entry("subscribe", session="shared")
+    async with mounted(tmp_path, {"up": table}, listed=False) as here:
+        assert here.gateway.mounts["up"].catalogue is None
+        here.hub.watched_resources.add(URI, LOCAL)
+        await until(lambda: "up.subscribed" in here.names())
+        await subscribed(here, "file:///a")

@@ -268,6 +268,8 @@ def handle(message: dict[str, Any]) -> None:
     elif method == "resources/templates/list":
         template = {"uriTemplate": "file:///{path}", "name": "any"}
         send({"id": request, "result": {"resourceTemplates": [template]}})
+    elif method == "resources/subscribe" and "never" in params["uri"]:
+        pass
     elif method == "resources/subscribe" and "refuse" not in params["uri"]:
         SUBSCRIBED.append(params["uri"])
         send({"id": request, "result": {}})
