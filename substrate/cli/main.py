@@ -419,7 +419,7 @@ def start(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is not None and sys.stdout is None:
         discard_output()
     if ctx.invoked_subcommand is not None and not ctx.meta.get(SERVES):
-        if stdio or mcp:
+        if (stdio or mcp) and ctx.invoked_subcommand != "dev":
             flag = "--stdio" if stdio else "--mcp"
             raise click.UsageError(f"{flag} serves, so it belongs to `substrate serve` or `dev`.")
         return

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,14 +18,13 @@ from activations.gateway.mount_file import LoadedMounts
 from plexus.errors import PlexusError
 from plexus.runtime.hub import Plexus
 from plexus.text import escape_controls
+from substrate.cli.event_loop import run_async
 from substrate.cli.terminal.display import stdin_is_terminal
 
 if TYPE_CHECKING:  # imported when a server is reached over HTTP
     from activations.gateway.transports.oauth import SignIn
 
-__all__ = ("check_server", "diagnose_server", "make_gateway", "run")
-
-T = TypeVar("T")
+__all__ = ("check_server", "diagnose_server", "make_gateway")
 
 
 def make_gateway(config: MountConfig) -> Gateway:
@@ -85,15 +83,10 @@ async def diagnose_server(config: MountConfig) -> dict[str, Any]:
     return state | {"error": error, "took_s": round(time.monotonic() - started, 2)}
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine of a command."""
-    return asyncio.run(work)
-
-
 def check_server(config: MountConfig, *, as_json: bool) -> dict[str, Any]:
     """List a server, and print what it offers. A failure is reported; the mount stays."""
     try:
-        state = run(_refresh(config))
+        state = run_async(_refresh(config))
     except PlexusError as error:
         if not as_json:
             click.echo(f"Note: {escape_controls(error.message)}", err=True)

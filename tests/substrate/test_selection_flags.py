@@ -50,6 +50,7 @@ def test_everything_is_offered_by_default() -> None:
         "chat",
         "claudecode",
         "health",
+        "ide",
         "plexus",
         "python",
         "tasks",

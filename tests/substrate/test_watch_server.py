@@ -136,7 +136,7 @@ def test_the_server_of_a_script_is_the_script(tmp_path: Path) -> None:
     [
         (
             ("--without", "bash,arbor,chat", "--without", "claudecode"),
-            {"approvals", "asks", "tasks", "templates"},
+            {"analysis", "approvals", "asks", "ide", "tasks", "templates"},
         ),
         (("--only", "asks"), {"asks"}),
     ],

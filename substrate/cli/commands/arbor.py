@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from click.core import ParameterSource
 
 from activations.arbor import Arbor
 from plexus.errors import PlexusError
+from substrate.cli.event_loop import run_async
 from substrate.cli.main import settings_of
 from substrate.cli.numbers import WholeNumber
 from substrate.cli.target.protocol import Target, result_of
@@ -54,7 +54,7 @@ def backup(ctx: click.Context, *, file: Path, force: bool, as_json: bool) -> Non
     if trees.is_empty():
         raise click.ClickException("Nothing to back up: the database does not exist yet.")
     try:
-        asyncio.run(_backup(trees, file))
+        run_async(_backup(trees, file))
     except PlexusError as error:
         raise click.ClickException(error.message) from error
     if as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import sys
 import traceback
@@ -20,6 +19,7 @@ from plexus.registry.plugins import Find, plugin_errors
 from plexus.registry.signature import MethodSpec
 from plexus.runtime.hub import Plexus
 from substrate.build_hub import built_in_hub, finder
+from substrate.cli.event_loop import run_async
 from substrate.cli.main import files_of, script_of, settings_of
 from substrate.cli.project_package import UNTRUSTED, author_files, project_package
 from substrate.cli.terminal.display import coloured
@@ -92,7 +92,7 @@ def check(
             ctx,
         )
     with redirect_stdout(sys.stderr):  # stdout carries only the findings, not plugins' output
-        loaded = asyncio.run(_load(sources, settings, files_of(ctx)))
+        loaded = run_async(_load(sources, settings, files_of(ctx)))
     found = [*loaded.findings, *check_methods(loaded.methods, server)]
     found.sort(key=lambda each: (each.level, str(each.place or ""), each.rule))
     _print(found, loaded, as_json=as_json)

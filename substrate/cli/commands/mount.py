@@ -23,9 +23,10 @@ from plexus.text import escape_controls
 from substrate.build_hub import user_mounts
 from substrate.cli.commands.mount_add import add_mount, json_option, project_option
 from substrate.cli.commands.mount_import import import_mounts
+from substrate.cli.event_loop import run_async
 from substrate.cli.main import files_of, settings_of
 from substrate.cli.mount_document import MountDocument, mount_path
-from substrate.cli.mounted_server import check_server, diagnose_server, make_gateway, run
+from substrate.cli.mounted_server import check_server, diagnose_server, make_gateway
 from substrate.cli.terminal.display import coloured, stdin_is_terminal
 from substrate.cli.terminal.tables import format_age, new_console, new_table, print_json_line
 from substrate.settings import FILE
@@ -172,7 +173,7 @@ def doctor(ctx: click.Context, /, *, names: tuple[str, ...], as_json: bool) -> N
         else:
             click.echo(f"problem {name}: {escape_controls(reason)}")
     for config in _chosen(ctx, names):
-        report = run(diagnose_server(config))
+        report = run_async(diagnose_server(config))
         failed = failed or report["error"] is not None
         if as_json:
             print_json_line(report)
@@ -221,7 +222,7 @@ def approve(
         if not click.confirm(f"Approve {len(waiting)} tools of {name}?"):
             raise click.exceptions.Exit(1)
     try:
-        approved = run(gateway.approve(name, tools or None))
+        approved = run_async(gateway.approve(name, tools or None))
     except PlexusError as error:
         raise click.ClickException(error.message) from error
     if not as_json:

@@ -5,7 +5,6 @@ Nothing is changed, and no server of a mount is started.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import os
 import shutil
@@ -22,6 +21,7 @@ from plexus.errors import PlexusError
 from plexus.private_files import data_folder
 from plexus.text import escape_controls
 from substrate.build_hub import user_mounts
+from substrate.cli.event_loop import run_async
 from substrate.run_store.announcement import history_file
 from substrate.settings import FILE, ProjectFiles, Settings
 
@@ -73,7 +73,7 @@ def store_checks(settings: Settings) -> Iterator[Check]:
         yield Check("store", "ok", "empty")
         return
     try:
-        detail, size = asyncio.run(_probe_store(trees))
+        detail, size = run_async(_probe_store(trees))
     except (PlexusError, OSError) as error:
         yield Check(
             "store",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -18,6 +17,7 @@ from plexus.runtime.calls import TIMES, Call
 from plexus.runtime.hub import Plexus
 from plexus.runtime.runs import NotLoaded
 from substrate.build_hub import NO_FILES, build_hub, close_runner, open_hub
+from substrate.cli.event_loop import open_runner, run_on
 from substrate.cli.target.catalogue import HubCatalogue
 from substrate.run_store.lazy_store import LazyRunStore
 from substrate.settings import ProjectFiles, Settings
@@ -98,10 +98,10 @@ class LocalTarget:
     ) -> None:
         """Build the hub. `client` is the name of this program, which is recorded with its runs."""
         self._client = client
-        self._runner = asyncio.Runner()
+        self._runner = open_runner()
         with _without_stdout():
             # Plugins are created on the event loop that will run them.
-            self._hub, self.broken = self._runner.run(_build(settings, project, files))
+            self._hub, self.broken = run_on(self._runner, _build(settings, project, files))
         self.catalogue = HubCatalogue(self._hub)
 
     @asynccontextmanager
@@ -121,7 +121,7 @@ class LocalTarget:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine that calls methods. What methods print goes to stderr."""
         with _without_stdout():
-            return self._runner.run(work)
+            return run_on(self._runner, work)
 
     def close(self) -> None:
         """Cancel active runs and close the activations."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import socket
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
@@ -19,6 +18,7 @@ from plexus.errors import Denied, PlexusError
 from plexus.limits import Limits
 from plexus.registry.plugins import BrokenPlugin
 from plexus.rpc import wire
+from substrate.cli.event_loop import run_async
 from substrate.cli.target.catalogue import SchemaCatalogue
 from substrate.security.lockfile import find_running
 from substrate.settings import TOKEN
@@ -185,7 +185,7 @@ class ServerTarget:
         Raises ClickException if the server is unreachable or rejects the token.
         """
         try:
-            return asyncio.run(work)
+            return run_async(work)
         except ConnectionLost as error:
             raise click.ClickException(
                 f"{error.message}. Is {self.name} running? --local works without a server."

@@ -214,6 +214,14 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())
 
+    def has_ended(self, within_s: float) -> bool:
+        """Return whether the command ends within this time."""
+        try:
+            self._child.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def end(self) -> tuple[int, str]:
         """Wait for the end, and return the exit code and the whole output."""
         text = self.screen.rest()
