@@ -236,7 +236,7 @@ class MountCalls:
         elif isinstance(notice, ListChanged | Reinitialized):
             if isinstance(notice, Reinitialized):
                 self.subscriptions.on_reset(entry)
-            self._spawn(self.lists.refresh_soon())
+            self._spawn(self.lists.refresh_soon(entry))
         elif isinstance(notice, Question):
             self._spawn(self._answer_notice(session, entry, notice))
 

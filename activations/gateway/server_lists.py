@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from activations.gateway.catalogue import Catalogue, read_entries, read_tools
-from activations.gateway.session_pool import SessionPool
+from activations.gateway.session_pool import Entry, SessionPool
 from activations.gateway.transports.session import UpstreamSession
 from mcp_view.client.errors import Refused
 from plexus.context import Context
@@ -44,14 +44,22 @@ class ServerLists:
         async with self._pool.any_session(ctx) as session:
             await self.read(session)
 
-    async def refresh_soon(self) -> None:
-        """List the server after a change of its lists, once for several changes."""
+    async def refresh_soon(self, entry: Entry) -> None:
+        """List the server after a change of its lists, once for several changes.
+
+        In the session that has reported it: another process of the server may have other lists.
+        """
         if self._refreshing is not None and not self._refreshing.done():
             return
         self._refreshing = asyncio.current_task()
         await asyncio.sleep(self._mount.gateway.settle_s)
+        session = entry.session
         try:
-            await self.refresh()
+            if session is None or not session.is_open:
+                await self.refresh()
+            else:
+                with self._pool.listing(entry):
+                    await self.read(session)
         except PlexusError as error:
             self._pool.error = error
 

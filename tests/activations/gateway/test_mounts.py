@@ -389,3 +389,13 @@ def test_variables_of_a_template_are_found_with_any_operator(
     template: str, variables: list[str]
 ) -> None:
     assert variables_of(template) == variables
+
+
+async def test_a_changed_list_is_read_in_the_session_that_reported_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_pool, "SWEEP_S", 60.0)  # the session of the first list stays open
+    async with mounted(tmp_path, {"up": entry()}) as here:
+        await here.text_of("up.hide")
+        assert here.gateway.mounts["up"].describe_state()["sessions"] == 2
+        await until(lambda: "up.count" not in here.names())
