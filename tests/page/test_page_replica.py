@@ -92,8 +92,14 @@ def test_the_source_of_a_run_of_another_machine_names_that_machine(replicas: Rep
         ):
             database.execute(name, f"UPDATE runs SET host = '{host}' WHERE id = {run}")
             site.open(page, "runs")
-            page.reload()
-            expect(row.locator(".source")).to_contain_text(f"pid {pid} · machine {shown}")
+            source, wanted = row.locator(".source"), f"pid {pid} · machine {shown}"
+            for _ in range(10):  # until the server reads the row again, which nothing announces
+                page.reload()
+                expect(source).to_contain_text(f"pid {pid}")
+                if wanted in source.inner_text():
+                    break
+                page.wait_for_timeout(500)
+            expect(source).to_contain_text(wanted)
         shoot(page, "runs-of-another-machine")
         site.open(page, "runs", str(run))
         facts = page.locator(".run-view .facts").first
