@@ -173,6 +173,7 @@ ATTRIBUTES = {
     "started_at",
     "terminal",
     "version",
+    "watched_resources",  # a register of what clients wait for, kept by their subscriptions
 }
 READABLE = ATTRIBUTES.union(*READING.values())
 #: Names of live objects, as variables and as attributes.

@@ -142,12 +142,16 @@ class Scan:
         """Measure batches with one worker, which is replaced when it is lost."""
         worker = await WorkerProcess.open(self._launcher, self._settings)
         try:
-            # While the files are listed, so that the first one is measured soon.
-            async with aclosing(
-                worker.ask(LISTING_S, op="prepare", sections=self._sections)
-            ) as reports:
-                async for _ in reports:
-                    pass
+            try:
+                # While the files are listed, so that the first one is measured soon.
+                async with aclosing(
+                    worker.ask(LISTING_S, op="prepare", sections=self._sections)
+                ) as reports:
+                    async for _ in reports:
+                        pass
+            except WorkerLost:  # nothing depends on it; the next one prepares when it measures
+                await worker.close()
+                worker = await WorkerProcess.open(self._launcher, self._settings)
             while (batch := await self._batches.get()) is not None:
                 while batch:
                     batch, lost = await self._measure_batch(worker, batch)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_calls import WAIT_S, call, settled, until
+from hub_calls import call, settled, until
 from mcp_peer import STATELESS, TASKS, McpPeer, make_server
 
 from plexus import Activation, Confirm, Context, NotFound, Plexus, PlexusError, Principal, method
@@ -24,6 +24,9 @@ from substrate.build_hub import build_hub
 from substrate.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+
+#: How long the messages of a stream without an end are collected.
+WAIT_S = 5.0
 
 ALICE = Principal("alice")
 #: Another principal, with all scopes.
