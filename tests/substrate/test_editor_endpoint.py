@@ -211,8 +211,8 @@ def ide_command(folder: Path, *arguments: str, port: int) -> subprocess.Complete
 
 
 def test_the_command_prints_what_to_do_and_switches_the_editor(folder: Path) -> None:
-    nobody = ide_command(folder, port=1)
-    assert "substrate --ide" in nobody.stdout
+    without_server = ide_command(folder, port=1)
+    assert "substrate --ide" in without_server.stdout
     assert ide_command(folder, "on", port=1).returncode == 1
     settings = {"CLAUDE_CONFIG_DIR": str(folder / "claude")}
     server = Server(settings=settings, cwd=folder / "work")

@@ -65,7 +65,7 @@ async def test_what_is_no_folder_is_refused(method: str, tmp_path: Path) -> None
             (tmp_path / "file", "is not a folder"),
             (tmp_path / "loop", "does not exist"),
             ("a\0b", "cannot be opened"),
-            ("~nobody-has-this-name/x", "cannot be opened"),
+            ("~no-such-user/x", "cannot be opened"),
         ):
             error = await hub.error(method, project_path=str(path), **more)
             assert error.code == "invalid_params"

@@ -199,7 +199,7 @@ async def test_a_list_of_the_server_that_changes_changes_that_of_the_client(
 
 @asynccontextmanager
 async def watching(client: mcp.Client, uris: list[str], updated: set[str]) -> AsyncIterator[None]:
-    """Subscribe as the revision of a client has it; one with a handshake is told by messages."""
+    """Subscribe as the revision of a client does; with a handshake, updates are messages."""
     if client.protocol_version == MODES["legacy"]:
         for uri in uris:
             subscription = types.SubscribeRequestParams(uri=uri)

@@ -200,7 +200,7 @@ def test_ignored_files_are_those_that_git_ignores(
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
-        except OSError:  # a file is in the place of a folder
+        except OSError:  # a folder of that path is a file
             continue
         if file.is_file():
             names.append("/".join(parts))

@@ -213,7 +213,7 @@ async def test_a_file_is_replaced_only_after_its_difference_was_shown_and_agreed
     assert stat.S_IMODE((target / "README.md").stat().st_mode) == 0o640
 
 
-@pytest.mark.parametrize("answer", [False, None, Declined("no"), Unsupported("nobody")])
+@pytest.mark.parametrize("answer", [False, None, Declined("no"), Unsupported("no client")])
 async def test_a_file_is_kept_without_an_agreement(target: Path, answer: Any) -> None:
     (target / "README.md").write_text("mine\n")
     async with offering(answers=[answer]) as plexus:
@@ -226,7 +226,7 @@ async def test_a_file_is_kept_without_an_agreement(target: Path, answer: Any) ->
 async def test_after_a_question_without_an_answer_no_other_is_asked(target: Path) -> None:
     for name in ("README.md", "Makefile"):
         (target / name).write_text("mine\n")
-    async with offering(answers=[Unsupported("nobody")]) as plexus:
+    async with offering(answers=[Unsupported("no client")]) as plexus:
         events = await make(plexus, target, "readme", "makefile")
     assert len(expect(events).questions) == 1
     assert set(actions(events).values()) == {"kept"}

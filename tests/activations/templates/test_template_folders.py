@@ -1,4 +1,4 @@
-"""Folders of templates, above all those that somebody has prepared to do harm."""
+"""Folders of templates, above all those that are made to do harm."""
 
 from __future__ import annotations
 

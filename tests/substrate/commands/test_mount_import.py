@@ -130,7 +130,7 @@ def test_claude_code_user_project_and_local_entries_are_taken_and_its_own_is_ski
     assert not machine.mounts_file.exists()  # it only shows
     assert SECRET not in shown.stdout
 
-    assert machine.mount("import", "claude-code").returncode == 1  # nobody has agreed
+    assert machine.mount("import", "claude-code").returncode == 1  # no answer was given
     assert not machine.mounts_file.exists()
 
     found = machine.taken("claude-code")

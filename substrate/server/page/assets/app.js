@@ -48,7 +48,7 @@ async function start() {
   });
   watchServer();
   watchTitle();
-  render(html`<${Shell} />`, root); // in the place of the HTML, which has the same navigation
+  render(html`<${Shell} />`, root); // replaces the HTML, which has the same navigation
   startNotifications();
 }
 

@@ -83,7 +83,7 @@ export class Feed {
   /** Request the part after an item. @param {number} after @returns {Promise<any>} */
   _request(after) {
     const part = call("plexus.items", { run: this._run, after, limit: PART_ITEMS });
-    part.catch(() => {}); // whoever awaits it handles it; after `stop` nothing does
+    part.catch(() => {}); // the caller that awaits it handles errors; after `stop` there is none
     return part;
   }
 
