@@ -15,6 +15,7 @@ from bench.mcp.contenders import (
     with_missing_peers,
 )
 from bench.measure import Effort, Figure, Target, compare_all, take_turns
+from bench.memory import stable_kb
 from bench.servers import resident_kb, start, start_http
 
 __all__ = ("idle", "streams")
@@ -70,7 +71,7 @@ def _stream_kib(command: Command, number: int) -> float:
         endpoint = http_client.handshake(port)
         for request in range(1, WARMUP_STREAMS + 1):
             http_client.open_stream(stack, port, endpoint.request(messages.call_hold(request)))
-        before = resident_kb(server.pid)
+        before = stable_kb(server)
         for request in range(WARMUP_STREAMS + 1, WARMUP_STREAMS + number + 1):
             http_client.open_stream(stack, port, endpoint.request(messages.call_hold(request)))
         time.sleep(SETTLE_S)
