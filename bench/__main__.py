@@ -126,6 +126,7 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "mcp_memory_idle": mcp_memory.idle,
     "health_check": http_calls.health_checks,
     "mount_call": gateway.calls,
+    "mount_everything": gateway.calls_of_everything,
     "mount_progress": gateway.progress,
     "mount_list": gateway.lists,
     "mount_start": gateway.cold_start,

@@ -1,10 +1,12 @@
 """Measures of mounts: what they add to a call, to progress, to a list and to a start.
 
-The same bare server is called directly, through a mount, and through FastMCP's proxy.
+The same server is called directly, through a mount, through FastMCP's proxy, and through a bare
+relay, which shows how much of what a gateway adds is two more pipes and two more processes to wake.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -12,10 +14,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import NamedTuple
 
 from bench.clients import write_all
 from bench.mcp import messages, stdio_client
-from bench.mcp.contenders import installed
+from bench.mcp.contenders import installed, ours_stdio
 from bench.measure import (
     LIMIT,
     OURS,
@@ -31,10 +34,11 @@ from bench.measure import (
 )
 from bench.servers import ROOT, Server, format_command, scratch_folder, start
 
-__all__ = ("calls", "cold_start", "lists", "progress")
+__all__ = ("calls", "calls_of_everything", "cold_start", "lists", "progress")
 
 UPSTREAM = (sys.executable, "-m", "bench.peers.bare_upstream")
 PROXY = (sys.executable, "-m", "bench.peers.fastmcp_proxy")
+RELAY = (sys.executable, "-m", "bench.peers.bare_relay")
 OURS_STDIO = (sys.executable, "-m", "substrate", "--stdio", "--mcp", "--mcp-progress-rate", "0")
 #: Mounts of the measure of lists, and the tools of each.
 MOUNTS, TOOLS = 20, 30
@@ -42,6 +46,14 @@ MOUNTS, TOOLS = 20, 30
 START_MOUNTS = 10
 #: Timeout for the servers of all mounts to be listed.
 LISTED_S = 60.0
+#: Timeout of the command that looks for the official server.
+INSTALLED_S = 60.0
+#: The id of the measured requests, and a part of the lines that answer them.
+REQUEST = 7
+RESPONSE = b'"id":7'
+#: Sides of the measure of calls: FastMCP's proxy, the bare relay, and a method of the program
+#: itself, which is a run without another server.
+FASTMCP, BARE_RELAY, OWN = "fastmcp proxy", "bare relay", "own method"
 
 
 @contextmanager
@@ -76,55 +88,131 @@ def _list_first(variables: Mapping[str, str], *names: str) -> None:
         raise OSError(f"{format_command(command)}: {listed.stderr.decode()}")
 
 
+class Upstream(NamedTuple):
+    """A server with a tool that repeats a text."""
+
+    command: Sequence[str]
+    #: The name of its tool, and the one that the tool has as a method of the mount `bench`.
+    tool: bytes
+    method: bytes
+    #: The argument with the text.
+    argument: bytes
+
+
+BARE = Upstream(UPSTREAM, b"bench.echo", b"bench.bench_echo", b"text")
+
+
+@functools.cache
+def _everything() -> Upstream | None:
+    """Return the official server with every feature, if it is installed."""
+    done = subprocess.run(
+        (sys.executable, "-m", "tests.conformance.node", "upstream", "everything"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=INSTALLED_S,
+        check=True,
+    )
+    command = done.stdout.splitlines()
+    return Upstream(command, b"echo", b"bench.echo", b"message") if command else None
+
+
 def calls(effort: Effort) -> list[Figure]:
     """Measure sequential calls of an upstream that does nothing."""
+    own = {OWN: (ours_stdio(), BARE.tool)}
+    taken = _take_calls(effort, BARE, own)
+    added, note = _added(taken)
+    figures = [compare_all("mount_call", "us", taken, (), note)]
+    figures.append(single("mount_call added", "us", added[OURS], Target("value", 150.0), note))
+    return figures + _shares("mount_call", added, Target("value", 0.05))
+
+
+def calls_of_everything(effort: Effort) -> list[Figure]:
+    """Measure sequential calls of the official server with every feature.
+
+    Raises OSError if it is not installed.
+    """
+    upstream = _everything()
+    if upstream is None:
+        raise OSError("not installed: run `python -m tests.conformance.node`")
+    taken = _take_calls(effort, upstream, {})
+    added, note = _added(taken)
+    figures = [compare_all("mount_everything", "us", taken, (), note)]
+    figures.append(single("mount_everything added", "us", added[OURS], None, note))
+    return figures + _shares("mount_everything", added, None)
+
+
+def _take_calls(
+    effort: Effort, upstream: Upstream, more: Mapping[str, tuple[Sequence[str], bytes]]
+) -> dict[str, list[float]]:
+    """Return the median times of a call in microseconds, by side.
+
+    `more` has the commands of further sides and their tools.
+    """
     with ExitStack() as stack:
-        variables = stack.enter_context(mounts({"bench": UPSTREAM}))
+        variables = stack.enter_context(mounts({"bench": upstream.command}))
         _list_first(variables)
         ours = stack.enter_context(start((*OURS_STDIO, "--mcp-tools", "all"), variables))
-        direct = stack.enter_context(start(UPSTREAM))
-        sides = {OURS: ours, LIMIT: direct}
-        if "fastmcp" in installed():
-            sides["fastmcp proxy"] = stack.enter_context(start((*PROXY, *UPSTREAM)))
-        for server in sides.values():
-            stdio_client.handshake(server)
-        names = {OURS: b"bench.bench_echo"}
-        blocks = {
-            name: partial(_latency, server, names.get(name, b"bench.echo"), effort, name)
-            for name, server in sides.items()
+        commands = {
+            LIMIT: (upstream.command, upstream.tool),
+            BARE_RELAY: ((*RELAY, *upstream.command), b"bench." + upstream.tool),
+            **more,
         }
-        taken = take_turns(blocks, effort.call_rounds)
-    added = {
-        name: percentile([one - other for one, other in zip(rounds, taken[LIMIT], strict=True)], 50)
-        for name, rounds in taken.items()
-        if name != LIMIT
-    }
-    note = (
-        f"median of sequential calls on stdio; limit: the same server without a gateway; "
-        f"added: {', '.join(f'{name} {value:.0f} us' for name, value in added.items())}"
-    )
-    figures = [compare_all("mount_call", "us", taken, (), note)]
-    figures.append(single("mount_call added", "us", [added[OURS]], Target("value", 150.0), note))
-    proxy = added.get("fastmcp proxy")
-    if proxy is not None:
-        share = [added[OURS] / proxy]
-        text = "what a mount adds to a call, as a share of what FastMCP's proxy adds"
-        figures.append(single("mount_call share", "x", share, Target("value", 0.05), text))
-    return figures
+        if "fastmcp" in installed():
+            commands[FASTMCP] = (*PROXY, *upstream.command), upstream.tool
+        sides = {OURS: (ours, upstream.method)}
+        for name, (command, tool) in commands.items():
+            sides[name] = stack.enter_context(start(command)), tool
+        for server, _ in sides.values():
+            stdio_client.handshake(server)
+        blocks = {}
+        for name, (server, tool) in sides.items():
+            argument = b"text" if name == OWN else upstream.argument
+            share = effort.peer_share if name == FASTMCP else 1.0
+            rounds = max(int(effort.single_calls * share), 10)
+            blocks[name] = partial(_latency, server, tool, argument, rounds)
+        return take_turns(blocks, effort.call_rounds)
 
 
-def _latency(server: Server, tool: bytes, effort: Effort, side: str) -> float:
+def _latency(server: Server, tool: bytes, argument: bytes, rounds: int) -> float:
     """Return the median time of a call in microseconds."""
-    params = b'"name":"%b","arguments":{"text":"%b"}' % (tool, messages.ECHOED)
-    message = messages.request_bytes(7, b"tools/call", params)
-    share = 1.0 if side in (OURS, LIMIT) else effort.peer_share
+    params = b'"name":"%b","arguments":{"%b":"%b"}' % (tool, argument, messages.ECHOED)
+    message = messages.request_bytes(REQUEST, b"tools/call", params)
     taken = []
-    for _ in range(max(int(effort.single_calls * share), 10)):
+    for _ in range(rounds):
         started = time.perf_counter()
-        answer = stdio_client.exchange(server, message)
+        write_all(server.input_fd, message + b"\n")
+        answer = b""
+        while RESPONSE not in answer:  # the official server also sends notifications
+            answer = stdio_client.read_lines(server, 1)
         taken.append(time.perf_counter() - started)
         assert messages.ECHOED in answer, answer[:500]
     return percentile(taken, 50) * 1e6
+
+
+def _added(taken: Mapping[str, Sequence[float]]) -> tuple[dict[str, list[float]], str]:
+    """Return what each side adds to a call, from paired rounds, and a note with the medians."""
+    added = {
+        name: [one - other for one, other in zip(rounds, taken[LIMIT], strict=True)]
+        for name, rounds in taken.items()
+        if name != LIMIT
+    }
+    shown = ", ".join(f"{name} {percentile(each, 50):.0f} us" for name, each in added.items())
+    note = "median of sequential calls on stdio; limit: the same server without a gateway; "
+    return added, f"{note}added: {shown}"
+
+
+def _shares(name: str, added: Mapping[str, Sequence[float]], target: Target | None) -> list[Figure]:
+    """Return what a mount and the relay add, as shares of what FastMCP's proxy adds."""
+    proxy = added.get(FASTMCP)
+    if proxy is None:
+        return []
+    ours, relay = (
+        [one / other for one, other in zip(added[side], proxy, strict=True)]
+        for side in (OURS, BARE_RELAY)
+    )
+    text = "what is added to a call, as a share of what FastMCP's proxy adds; limit: a bare relay"
+    return [single(f"{name} share", "x", ours, target, text, relay)]
 
 
 def progress(effort: Effort) -> list[Figure]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sys
 from pathlib import Path
@@ -10,7 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bench import gateways
+from bench import gateway, gateways
+from bench.clients import write_all
+from bench.mcp import messages, stdio_client
+from bench.servers import start
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -71,3 +75,17 @@ def test_a_gateway_that_cannot_be_installed_says_why(monkeypatch: pytest.MonkeyP
     done = CliRunner().invoke(gateways.main, ["--only", "supergateway"])
     assert done.exit_code == 0
     assert "not installed    npm is missing" in done.output
+
+
+def test_the_bare_relay_passes_progress_and_answers_with_the_id_of_the_client() -> None:
+    with start((*gateway.RELAY, *gateway.UPSTREAM)) as server:
+        stdio_client.handshake(server)
+        params = b'"name":"x.bench.count","arguments":{"to":2},"_meta":{"progressToken":"t"}'
+        message = messages.request_bytes(7, b"tools/call", params).replace(b'"id":7', b'"id":"a"')
+        write_all(server.input_fd, message + b"\n")
+        *steps, answer = map(json.loads, stdio_client.read_lines(server, 3).splitlines())
+    assert [step["params"] for step in steps] == [
+        {"progressToken": "t", "progress": number} for number in (1, 2)
+    ]
+    assert answer["id"] == "a"
+    assert answer["result"]["content"] == [{"type": "text", "text": "counted"}]

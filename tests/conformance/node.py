@@ -7,6 +7,9 @@ npm must be present; it installs everything once, into SUBSTRATE_NODE_DIR or, by
     python -m tests.conformance.node packer    prints the command of the packer of MCP bundles
     python -m tests.conformance.node servers   prints Node and the folder of the SDKs for servers,
                                                nothing if they are not installed
+    python -m tests.conformance.node upstream everything
+                                               prints the command of an official server, one
+                                               argument per line; nothing if it is not installed
 """
 
 from __future__ import annotations
@@ -231,6 +234,9 @@ if __name__ == "__main__":
         elif sys.argv[1:] == ["servers"]:
             if is_installed(LATEST) and is_installed(SERVERS):
                 print(node(), installed(SERVERS), sep="\n")  # noqa: T201
+        elif sys.argv[1:2] == ["upstream"]:
+            if is_installed(LATEST) and is_installed(UPSTREAMS):
+                print(*server(sys.argv[2]), sep="\n")  # noqa: T201
         else:
             print(*map(installed, PACKAGES), sep="\n")  # noqa: T201
     except NotInstalled as error:
