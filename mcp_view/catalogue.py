@@ -104,9 +104,10 @@ class Entries:
     def __init__(self, keys: list[str], encoded: list[bytes]) -> None:
         self.keys = keys
         self.encoded = encoded
-        #: The results that were sent, by the index of their first entry. Only for pages that
-        #: follow one another, so that no client can add more bytes than the entries have.
-        self.pages: dict[int, bytes] = {}
+        #: The results that were sent, by the index of their first entry and their time to live.
+        #: Only for pages that follow one another, so that no client can add more bytes than the
+        #: entries have for each of the two times.
+        self.pages: dict[tuple[int, int], bytes] = {}
 
 
 class Catalogue:

@@ -209,15 +209,17 @@ class McpServer:
         """Return the page of a list after the request's cursor. Raises ProtocolError."""
         size = self.options.page_size
         page, cursor = page_of(entries.keys, cursor_key(params), size)
+        # A client must not keep a list that lacks the methods of a server that is being listed.
+        ttl_ms = 0 if self.hub.pending else LIST_TTL_MS
         # A list of a thousand tools that is ready takes 0.6 of the time of one that is joined.
-        result = entries.pages.get(page.start)
+        result = entries.pages.get((page.start, ttl_ms))
         if result is None:
             body = b"%b:[%b]" % (name, b",".join(entries.encoded[page]))
             if cursor is not None:
                 body += b',"nextCursor":' + wire.encode(cursor)
-            result = self.cacheable(revision, body)
+            result = self.cacheable(revision, body, ttl_ms)
             if page.start % size == 0:
-                entries.pages[page.start] = result
+                entries.pages[page.start, ttl_ms] = result
         return result
 
     def capabilities(self, revision: Revision) -> dict[str, Any]:

@@ -107,6 +107,7 @@ class Gateway:
             if wanted.get(name) != mount.config:
                 del self.mounts[name]
                 self._retired.append(mount)
+                self._hub.pending.discard(name)
                 self._unregister(name)
         taken = {path.partition(".")[0] for path in (node.path for node in self._hub.nodes())}
         for name, config in wanted.items():
@@ -123,6 +124,10 @@ class Gateway:
     def _register(self, mount: Mount) -> None:
         """Offer what the catalogue of a mount has."""
         name = mount.config.name
+        if mount.catalogue is None:
+            self._hub.pending.add(name)
+        else:
+            self._hub.pending.discard(name)
         try:
             node = mount.node()
             if node is None:

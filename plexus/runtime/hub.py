@@ -109,6 +109,8 @@ class Plexus:
         self._retired: list[Node] = []
         #: Reasons why namespaces are switched off.
         self.switched_off: dict[str, str] = {}
+        #: Namespaces whose methods are not known yet: lists do not have them, but soon may.
+        self.pending: set[str] = set()
         #: Reasons why plugins were not loaded, by their files or names.
         self.skipped: dict[str, str] = {}
         #: Returns what the program reports about its server: address, process, run store.

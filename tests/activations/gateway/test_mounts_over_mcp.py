@@ -28,6 +28,14 @@ SESSION_S = 60.0
 #: Modes of the client, with the revisions that result.
 MODES = {"legacy": "2025-11-25", "2026-07-28": "2026-07-28"}
 
+#: Waits for a file, and becomes another program.
+LATE = """
+import os, sys, time
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+
 
 class Answers:
     """A client's person, model and program, and what they were asked."""
@@ -99,6 +107,11 @@ async def listed(client: mcp.Client, *names: str) -> dict[str, Any]:
         if all(any(each.startswith(f"{name}.") for each in tools) for name in names):
             return tools
         await anyio.sleep(0.05)
+
+
+def names_with(prefix: str, answer: types.ListToolsResult) -> list[str]:
+    """Return the names of the listed tools that start with this prefix."""
+    return [tool.name for tool in answer.tools if tool.name.startswith(prefix)]
 
 
 def text_of(result: Any) -> str:
@@ -222,6 +235,34 @@ async def watching(client: mcp.Client, uris: list[str], updated: set[str]) -> As
         go.start_soon(read, events)
         yield
         go.cancel_scope.cancel()
+
+
+async def test_no_client_keeps_a_list_without_the_tools_of_a_server_that_was_never_listed(
+    tmp_path: Path,
+) -> None:
+    # A server that starts when a file exists.
+    ready = tmp_path / "ready"
+    command = [sys.executable, "-c", LATE, str(ready), str(UPSTREAM)]
+    async with mounted_client(tmp_path, {"late": command}, "2026-07-28", tools="late.*") as (
+        client,
+        _,
+    ):
+        first = await client.list_tools()
+        assert (first.ttl_ms, names_with("late.", first)) == (0, [])
+        ready.touch()
+        # As clients do that keep a list for as long as they may.
+        answer = first
+        while not names_with("late.", answer):
+            await anyio.sleep(0.05)
+            answer = await client.list_tools()
+        assert answer.ttl_ms == 60_000
+    async with mounted_client(tmp_path, {"late": command}, "2026-07-28", tools="late.*") as (
+        client,
+        _,
+    ):
+        answer = await client.list_tools()  # it was listed before this program started
+        assert answer.ttl_ms == 60_000
+        assert names_with("late.", answer)
 
 
 @pytest.mark.parametrize("mode", MODES)
