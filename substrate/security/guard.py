@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -126,11 +126,13 @@ class Guard:
         self._body_bytes = limits.message_bytes
         self._on_refused = on_refused
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Pass the request on, or refuse it.
+
+        Returns the coroutine that does, because one around it would stay as long as a stream.
+        """
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         ticket = pop_ticket(scope)
         raw: RawHeaders = scope["headers"]
         headers = dict(raw)
@@ -143,25 +145,21 @@ class Guard:
         if refusal is None and scope["type"] == "http":
             if origin is not None and not own:
                 if is_preflight(scope["method"], headers):
-                    await send_preflight(send, origin, headers)
-                    return
+                    return send_preflight(send, origin, headers)
                 send = with_origin(send, origin)
             if scope["method"] == "POST":
                 refusal = self._check_body(headers)
         if refusal is not None:
-            await self._refuse(scope, receive, send, refusal)
-        elif self._access.is_open:
+            return self._refuse(scope, receive, send, refusal)
+        if self._access.is_open:
             scope["principal"] = LOCAL
             scope["credential"] = ANONYMOUS
-            await self._app(scope, receive, send)
-        elif _is_public(scope):
-            await self._app(scope, receive, send)
-        else:
-            if repeated:
-                headers = _without_repeated(headers, raw)
-            await self._pass_authenticated(
-                scope, receive, send, headers, ticket, forwarded=forwarded
-            )
+            return self._app(scope, receive, send)
+        if _is_public(scope):
+            return self._app(scope, receive, send)
+        if repeated:
+            headers = _without_repeated(headers, raw)
+        return self._pass_authenticated(scope, receive, send, headers, ticket, forwarded=forwarded)
 
     def _is_forwarded(self, headers: Mapping[bytes, bytes]) -> bool:
         """Return whether the Host is a loopback name with another port.
@@ -241,7 +239,9 @@ class Guard:
             receive = self._check_messages(credential, receive, send)
         elif scope["method"] == "POST":
             receive = self._check_slow_body(credential, receive)
-        await self._app(scope, receive, send)
+        handling = self._app(scope, receive, send)
+        del scope, headers  # a stream may stay open for hours, and its headers must not
+        await handling
 
     def _check_slow_body(self, credential: Credential, receive: Receive) -> Receive:
         """Wrap `receive`: a body is never completed after its credential has become invalid."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -55,14 +56,16 @@ class Admission:
         self._on_refused = on_refused
         self._buckets = Buckets(limits.rate_burst, limits.rate_per_s)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Pass the request on, or refuse it.
+
+        Returns the coroutine that does, because one around it would stay as long as a stream.
+        """
         if self._hub.draining:
             self._report(scope, "stopping", 503)
             body = wire.encode_error(None, _stopping_code(scope["path"]), STOPPING)
             closing = [(b"retry-after", b"5"), (b"connection", b"close")]
-            await _respond(scope, send, 503, body, closing)
-            return
+            return _respond(scope, send, 503, body, closing)
         client = scope.get("client")
         principal = scope.get("principal")
         if self._connections is not None and client is not None and principal is not None:
@@ -71,22 +74,19 @@ class Admission:
                 self._report(scope, "connections", 503)
                 body = wire.encode_error(None, code_of(busy.code), busy.message, busy.data)
                 closing = [(b"retry-after", b"1"), (b"connection", b"close")]
-                await _respond(scope, send, 503, body, closing)
-                return
+                return _respond(scope, send, 503, body, closing)
         if client is None or (not self._rate_local and is_local(client[0])):
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         now = time.monotonic()
         bucket = self._buckets.get("" if principal is None else principal.name, client[0], now)
         wait_s = bucket.take(now)
         if wait_s:
             self._report(scope, "rate", 429)
             retry = [(b"retry-after", b"%d" % math.ceil(wait_s))]
-            await _respond(scope, send, 429, self._refusal(None, wait_s), retry)
-        elif scope["type"] == "websocket":
-            await self._app(scope, self._limit_messages(scope, bucket, receive, send), send)
-        else:
-            await self._app(scope, self._count_batch(bucket, receive), send)
+            return _respond(scope, send, 429, self._refusal(None, wait_s), retry)
+        if scope["type"] == "websocket":
+            return self._app(scope, self._limit_messages(scope, bucket, receive, send), send)
+        return self._app(scope, self._count_batch(bucket, receive), send)
 
     def _report(self, scope: Scope, word: str, status: int | None) -> None:
         if self._on_refused is not None:

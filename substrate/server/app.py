@@ -8,10 +8,10 @@ has started cannot be replaced: returning before its end makes the HTTP server c
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from starlette.routing import Route, Router, WebSocketRoute
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.utils import ClientDisconnected
 
@@ -54,7 +54,7 @@ from substrate.telemetry.refusals import Refusals
 if TYPE_CHECKING:  # only servers on PostgreSQL import it
     from substrate.server.shared_state import SharedState
 
-__all__ = ("IDENTITY", "ErrorBoundary", "HotRoute", "build_app", "open_shared")
+__all__ = ("IDENTITY", "ErrorBoundary", "HotRoutes", "build_app", "open_shared")
 
 #: The name by which a client recognises a server of this program.
 IDENTITY = "substrate"
@@ -62,20 +62,21 @@ IDENTITY = "substrate"
 INTERNAL_ERROR: Final = 1011
 
 
-class HotRoute:
-    """A single HTTP route in front of an app, so that tool calls bypass the router."""
+class HotRoutes:
+    """Routes in front of an app, by type of the connection and path, that bypass the router.
 
-    def __init__(self, path: str, endpoint: ASGIApp, app: ASGIApp) -> None:
-        self.path = path
+    A tool call is faster without it, and an open WebSocket smaller: each ASGI app around another
+    one is a suspended coroutine. This is not: it only returns that of the endpoint.
+    """
+
+    def __init__(self, endpoints: Mapping[tuple[str, str], ASGIApp], app: ASGIApp) -> None:
         self.app = app
-        self._endpoint = endpoint
+        self.endpoints = endpoints
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Call the endpoint if the path matches, otherwise the app."""
-        if scope["type"] == "http" and scope["path"] == self.path:
-            await self._endpoint(scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Call the endpoint of the path if there is one, otherwise the app."""
+        endpoint = self.endpoints.get((scope["type"], scope["path"]), self.app)
+        return endpoint(scope, receive, send)
 
 
 class Index:
@@ -158,15 +159,17 @@ def build_app(
             Route("/runs/{run}/events", RunEvents(hub, credentials)),
             Route("/sse", legacy),
             Route("/messages", MessagesEndpoint(mcp, legacy)),
-            WebSocketRoute("/rpc", MessageSocket(hub, native_view, opened, credentials)),
-            WebSocketRoute("/mcp", MessageSocket(hub, mcp_view, opened, credentials, "mcp")),
         ]
     )
-    endpoint = McpEndpoint(mcp, sessions, opened, credentials)
+    endpoints: dict[tuple[str, str], ASGIApp] = {
+        ("http", "/mcp"): McpEndpoint(mcp, sessions, opened, credentials),
+        ("websocket", "/rpc"): MessageSocket(hub, native_view, opened, credentials),
+        ("websocket", "/mcp"): MessageSocket(hub, mcp_view, opened, credentials, "mcp"),
+    }
     names = allowed_names(port, access.hosts, access.origins)
     on_refused = metrics.refusals.request
     admission = Admission(
-        HotRoute("/mcp", endpoint, app),
+        HotRoutes(endpoints, app),
         hub,
         rate_local=rate_local,
         on_refused=on_refused,
@@ -183,7 +186,7 @@ class ErrorBoundary:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Call the app, and answer the request if it raises."""
-        started = False
+        started, kind = False, scope["type"]
 
         async def tracked_send(message: Message) -> None:
             nonlocal started
@@ -191,21 +194,23 @@ class ErrorBoundary:
             await send(message)
 
         try:
-            await self._app(scope, receive, tracked_send)
+            handling = self._app(scope, receive, tracked_send)
+            del scope  # a stream may stay open for hours, and its headers must not
+            await handling
         except ClientDisconnected:
             raise  # from `send`, after the client disconnected; uvicorn ignores it
         except Exception as error:  # noqa: BLE001 - every request is answered
             # The path is not part of the text: it may contain secrets of the client.
-            failed = Internal.report(f"a request ({scope['type']})", error)
+            failed = Internal.report(f"a request ({kind})", error)
             # The client may have disconnected. Then no answer is possible.
             with contextlib.suppress(Exception):
-                await _answer(scope, receive, send, failed, started=started)
+                await _answer(kind, receive, send, failed, started=started)
 
 
 async def _answer(
-    scope: Scope, receive: Receive, send: Send, failed: PlexusError, *, started: bool
+    kind: str, receive: Receive, send: Send, failed: PlexusError, *, started: bool
 ) -> None:
-    if scope["type"] == "websocket":
+    if kind == "websocket":
         if not started:
             # Without an accepted handshake the client would not get the close code.
             await send({"type": "websocket.accept"})

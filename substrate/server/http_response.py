@@ -30,6 +30,8 @@ class Exchange(RequestResponseCycle):
 
     #: The head, until it is written with the first part of the body.
     _head = b""
+    #: Whether the response has no body, but may have the length of one.
+    _answers_head = False
 
     async def send(self, message: Any) -> None:
         """Accept an ASGI message. Raises RuntimeError if it is not the expected one."""
@@ -42,6 +44,9 @@ class Exchange(RequestResponseCycle):
             self._write(message.get("body", b""), more=message.get("more_body", False))
         elif kind == "http.response.start" and not self.response_started:
             self._head = self._encode_head(message["status"], message.get("headers", ()))
+            self._answers_head = self.scope["method"] == "HEAD"
+            # Nothing needs the request any more, and the response may be a stream of hours.
+            del self.scope
             self.response_started = True
             self.waiting_for_100_continue = False
         else:
@@ -75,7 +80,7 @@ class Exchange(RequestResponseCycle):
 
     def _write(self, body: bytes, *, more: bool) -> None:
         """Write a part of the body, behind the head if it is the first."""
-        if self.scope["method"] == "HEAD":
+        if self._answers_head:
             self.expected_content_length = 0
             body = b""
         elif self.chunked_encoding:

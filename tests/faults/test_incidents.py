@@ -201,9 +201,10 @@ def _enters(headers: list[tuple[bytes, bytes]]) -> bool:
     scope = {"type": "http", "method": "POST", "path": "/rpc", "headers": headers}
     guard = Guard(app, allowed_names(PORT, (), ()), Access.open(), Limits())
     passing = guard(scope | {"query_string": b""}, receive, send)
+    waits = passing.__await__()
     with contextlib.suppress(StopIteration):
         while True:
-            passing.send(None)
+            next(waits)
     return entered
 
 

@@ -11,7 +11,7 @@ from socket import create_connection
 
 import pytest
 from network import Server, bearer, serving
-from starlette.routing import Route, Router, WebSocketRoute
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Scope
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
@@ -23,7 +23,7 @@ from plexus.principal import Principal
 from substrate.mcp_server import make_mcp_server
 from substrate.security.authentication import Access
 from substrate.security.guard import Guard, allowed_names
-from substrate.server.app import ErrorBoundary, HotRoute, build_app
+from substrate.server.app import ErrorBoundary, HotRoutes, build_app
 
 pytestmark = pytest.mark.anyio
 
@@ -89,16 +89,16 @@ def routes() -> list[tuple[str, str]]:
     assert isinstance(inner, Guard)
     found: list[tuple[str, str]] = []
     while not isinstance(inner, Router):
-        if isinstance(inner, HotRoute):
-            found.append(("http", inner.path))
+        if isinstance(inner, HotRoutes):
+            found += inner.endpoints
             inner = inner.app
         else:
             inner = vars(inner)["_app"]
     for route in inner.routes:
-        assert isinstance(route, Route | WebSocketRoute), "a route that the tests do not know"
+        assert isinstance(route, Route), "a route that the tests do not know"
         path = route.path.replace("{run}", "1").replace("{path:path}", "")
         path = path.replace("{name:path}", "index.html")
-        found.append(("http" if isinstance(route, Route) else "websocket", path))
+        found.append(("http", path))
     return found
 
 

@@ -28,7 +28,7 @@ from mcp_network import (
 )
 from network import ANSWER_S, Server, bearer, serving
 from raw_peer import RawPeer
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
@@ -39,7 +39,7 @@ from substrate.security.authentication import Access
 from substrate.security.guard import Guard
 from substrate.security.oauth import LEEWAY_S
 from substrate.security.tokens import TokenFile
-from substrate.server.app import HotRoute, build_app
+from substrate.server.app import HotRoutes, build_app
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -351,11 +351,11 @@ def test_every_route_is_tested_here_or_responds_immediately() -> None:
     at_once |= {"/session/proof", "/tickets"}
     ended = {"/rpc", "/mcp", "/sse", "/runs/{run}/events"}
     inner: Any = app
-    while not isinstance(inner, HotRoute):
+    while not isinstance(inner, HotRoutes):
         inner = vars(inner)["_app"]
     found: list[BaseRoute] = vars(inner.app)["routes"]
-    paths = {route.path for route in found if isinstance(route, Route | WebSocketRoute)}
-    assert paths | {inner.path} == at_once | ended
+    paths = {route.path for route in found if isinstance(route, Route)}
+    assert paths | {path for _, path in inner.endpoints} == at_once | ended
 
 
 @pytest.mark.parametrize("path", ["/rpc", "/mcp"])

@@ -111,8 +111,10 @@ class McpEndpoint:
         except (Busy, Failed) as error:
             # Of the database that stores sessions, before any part of the response was sent.
             retry = [(b"retry-after", RETRY_S)]
-            remaining = send_json(send, 503, {"error": error.message}, retry)
+            response = remaining = send_json(send, 503, {"error": error.message}, retry)
         if remaining is not None:
+            # A stream may stay open for hours, and the request that opened it must not.
+            del scope, response
             await remaining
 
     # --- messages -----------------------------------------------------------------------------
