@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 
 from plexus.registry.secrets import Secret
 
-__all__ = ("core_schema", "json_schema")
+__all__ = ("core_schema", "is_immutable", "json_schema")
 
 Schema = dict[str, Any]
 
@@ -70,6 +70,25 @@ _JSON_BOUNDS: Final = {
 }
 #: The end of its words for sizes: minLength, minItems, minProperties.
 _JSON_SIZES: Final = {"str": "Length", "list": "Items", "dict": "Properties"}
+
+
+#: Kinds of core schemas whose valid values cannot change.
+_IMMUTABLE_KINDS: Final = frozenset({"str", "int", "float", "bool", "none", "literal"})
+
+
+def is_immutable(hint: Any) -> bool:
+    """Return whether this is a plain type whose values cannot change, such as `str | None`."""
+    described = core_schema(hint)
+    return described is not None and _is_immutable(described)
+
+
+def _is_immutable(described: Schema) -> bool:
+    kind = described["type"]
+    if kind == "nullable":
+        return _is_immutable(described["schema"])
+    if kind == "union":
+        return all(map(_is_immutable, described["choices"]))
+    return kind in _IMMUTABLE_KINDS
 
 
 def core_schema(hint: Any) -> Schema | None:

@@ -333,6 +333,7 @@ class LocalRun(Run):
     """A run of this process, created by `plexus.runtime.runs`, driven by `plexus.runtime.pump`."""
 
     __slots__ = (
+        "arguments",
         "caller",
         "cancel_deadline",
         "checkpoint",
@@ -363,6 +364,8 @@ class LocalRun(Run):
         )
         self.deadline = None if deadline_s is None else now + deadline_s
         self.cancel_deadline: float | None = None
+        #: Its arguments while the recorder needs them, which it alone sets and removes.
+        self.arguments: Mapping[str, Any] | None = None
         #: The environment of its caller; None for that of the server.
         self.caller: CallerEnvironment | None = None
         #: The connection of its caller; None if its end is not known.

@@ -320,6 +320,20 @@ class Runs:
         """Return every run of this process that is in progress."""
         return list(self._running.values())
 
+    def started_after(self, after: float) -> Iterator[LocalRun]:
+        """Yield the runs in progress that this process started after a time, newest first.
+
+        The table must not change meanwhile.
+        """
+        for run in reversed(self._running.values()):
+            if run.log.started_at <= after:
+                return
+            yield run
+
+    def find_running(self, run_id: int) -> LocalRun | None:
+        """Return the run of this process with this number if it is in progress."""
+        return self._running.get(run_id)
+
     def list_active(self, principal: Principal) -> list[Run]:
         """Return this principal's runs in progress, including those of other processes."""
         mine: list[Run] = [run for run in self._running.values() if run.principal == principal]

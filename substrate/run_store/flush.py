@@ -18,7 +18,7 @@ from substrate.run_store.schema import ENDED, storable_text
 
 if TYPE_CHECKING:  # it imports this module
     from plexus.runtime.run import LocalRun
-    from substrate.run_store.recorded_run import RunEntry, ShortRun
+    from substrate.run_store.recorded_run import RunEntry
     from substrate.run_store.run_groups import Group
 
 __all__ = ("Flush", "Segment", "json_rows")
@@ -76,6 +76,7 @@ class Flush:
         "_inserts",
         "_questions",
         "_short_rows",
+        "_short_runs",
         "_updates",
         "ended",
         "entries",
@@ -89,7 +90,8 @@ class Flush:
         #: The offset of the wall clock from the monotonic clock.
         self.offset = offset
         #: Runs that have started and ended since the last flush, whose items are in their rows.
-        self.short: list[ShortRun] = []
+        self.short: list[tuple[Group, list[LocalRun]]] = []
+        self._short_runs = 0
         self._short_rows: list[tuple[Any, ...]] | None = None
         self._groups: dict[int, list[Any]] = {}
         self._inserts: list[tuple[Any, ...]] = []
@@ -116,7 +118,7 @@ class Flush:
     @property
     def runs(self) -> int:
         """Number of runs whose rows are inserted or updated."""
-        return len(self.short) + len(self._inserts) + len(self._updates)
+        return self._short_runs + len(self._inserts) + len(self._updates)
 
     def insert(
         self,
@@ -137,9 +139,10 @@ class Flush:
         self._groups[entry.group.number] = entry.group.row
         self._inserts.append(_entry_row(entry, written, items))
 
-    def add_short(self, runs: list[ShortRun]) -> None:
-        """Add runs that have ended and have no cursor."""
+    def add_short(self, runs: list[tuple[Group, list[LocalRun]]]) -> None:
+        """Add runs that have ended and have no cursor, by their groups."""
         self.short = runs
+        self._short_runs = sum(len(members) for _, members in runs)
         self.ended |= bool(runs)
 
     def update(
@@ -220,8 +223,10 @@ class Flush:
 
     def _write_short(self, tx: Transaction, process: tuple[Any, ...]) -> None:
         if self._short_rows is None:  # a unit of work may run more than once
-            self._short_rows = [_short_row(*each) for each in self.short]
-        groups = {group.number: group.row for _, group, _ in self.short}
+            self._short_rows = [
+                _short_row(run, group) for group, members in self.short for run in members
+            ]
+        groups = {group.number: group.row for group, _ in self.short}
         self._write_inserts(tx, process, self._short_rows, groups)
 
     def _restore(
@@ -351,9 +356,10 @@ class Flush:
         return {row[0] for row in self._updates} - {row[0] for row in found}
 
 
-def _short_row(run: LocalRun, group: Group, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
+def _short_row(run: LocalRun, group: Group) -> tuple[Any, ...]:
     """Return the row of a run without a cursor. It has ended, so that nothing changes any more."""
-    arguments_text, run.summary = group.describe(arguments)
+    arguments_text, run.summary = group.describe(run.arguments or {})
+    run.arguments = None
     payloads = run.log.payloads
     items = b"\n".join(payloads)
     state, outcome, exit_code, kept_ms = group.ending(run)

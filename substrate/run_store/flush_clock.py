@@ -80,6 +80,9 @@ class FlushClock:
         self._last_tick = 0.0
         self._last_flush = 0.0
         self._task: asyncio.Task[None] | None = None
+        #: Whether the flush that is being written takes long, and the timer that sets it.
+        self.is_delayed = False
+        self._delay_timer: asyncio.TimerHandle | None = None
         self._closed = False
         #: Waiters for everything that was recorded until now to be written.
         self._waiters: list[asyncio.Future[None]] = []
@@ -117,6 +120,10 @@ class FlushClock:
             self._last_flush = now
             self._task = self._loop.create_task(self._write(flush))
             self._task.add_done_callback(self._on_written)
+            self._delay_timer = self._loop.call_later(DELAYED_S, self._on_delay)
+
+    def _on_delay(self) -> None:
+        self.is_delayed = True
 
     async def _write(self, flush: Flush) -> None:
         fenced = await self.writer.write(flush)
@@ -127,17 +134,16 @@ class FlushClock:
 
     def _on_written(self, task: asyncio.Task[None]) -> None:
         self._task = None
+        self.is_delayed = False
+        if self._delay_timer is not None:
+            self._delay_timer.cancel()
+            self._delay_timer = None
         if not task.cancelled() and task.exception() is not None:
             logger.error("the recorder failed", exc_info=task.exception())
         if self._source.has_new:
             self.schedule(urgent=bool(self._waiters))
         else:
             self._resolve_waiters()
-
-    @property
-    def is_delayed(self) -> bool:
-        """Whether the flush that is being written takes long."""
-        return self._task is not None and self._loop.time() - self._last_flush > DELAYED_S
 
     def _resolve_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []

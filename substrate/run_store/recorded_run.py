@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import bisect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from plexus.rpc import wire
 from plexus.runtime.log import Reader, wall_ms
@@ -19,7 +19,7 @@ from substrate.run_store.schema import STATE_NUMBERS
 if TYPE_CHECKING:  # it imports this module
     from substrate.run_store.recorder import Recorder
 
-__all__ = ("INLINE_BYTES", "MAX_BUFFERED", "RunEntry", "ShortRun")
+__all__ = ("INLINE_BYTES", "MAX_BUFFERED", "RunEntry")
 
 #: Maximum bytes of items that wait to be written, and of descriptions of runs that have ended.
 #: 100,000 small events are 8 MB.
@@ -196,8 +196,3 @@ def _question_row(questions: Questions, run: Run, request: str) -> tuple[str, in
         recorded = {"details": wire.decode_trusted(details.encode())}
         data = wire.encode(wire.decode_trusted(data) | recorded)
     return data.decode(), wall_ms(asked.asked_at)
-
-
-#: A run without a cursor, whose row is made when it is written; the values of its arguments cannot
-#: change. A plain tuple, because creating a named one takes as long as the rest of the recording.
-ShortRun: TypeAlias = tuple[LocalRun, Group, Mapping[str, Any]]

@@ -12,25 +12,27 @@ Rules:
 - A flush that fails because of what it contains is given up, and the next one is written.
 - Metadata of a run are written when it starts, changes its state, and ends. A run that starts and
   ends between two ticks is a single row. Such runs are the most frequent: they get no cursor, and
-  their row is made by the thread that writes it.
+  their row is made by the thread that writes it. Until then the recorder only keeps a reference to
+  the run and to its arguments, which is half of what a short call would cost otherwise.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
+import math
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
 from plexus.errors import Failed
+from plexus.runtime.changes import Change
 from plexus.runtime.hub import Plexus
 from plexus.runtime.log import WALL_OFFSET, DroppedItems, Reader
 from plexus.runtime.run import LocalRun, Run
 from substrate.run_store.flush import Flush
 from substrate.run_store.flush_clock import FlushClock
 from substrate.run_store.policy import RecordPolicy, RetentionPolicy
-from substrate.run_store.recorded_run import INLINE_BYTES, MAX_BUFFERED, RunEntry, ShortRun
+from substrate.run_store.recorded_run import INLINE_BYTES, MAX_BUFFERED, RunEntry
 from substrate.run_store.run_groups import Group, Groups
 
 __all__ = ("Recorder",)
@@ -64,10 +66,10 @@ class Recorder:
         self._clock = FlushClock(self, write, is_watched, is_writable)
         self._dropped = dropped
         self._loop = asyncio.get_running_loop()
-        #: Runs without a cursor: those that have started since the last tick, and those of them
-        #: that have ended.
-        self._new: dict[int, ShortRun] = {}
-        self._short: list[ShortRun] = []
+        #: Runs without a cursor that have ended since the last flush. Those in progress have their
+        #: arguments; the ones that started after this time may be short.
+        self._short: list[LocalRun] = []
+        self._followed_until = -math.inf
         self._on_trim = self._follow_all  # one object for all runs
         self.active: dict[int, RunEntry] = {}
         #: Runs that ended and whose end was not written yet, and runs with new items.
@@ -88,9 +90,11 @@ class Recorder:
         runs = self._hub.runs
         runs.record_with(self)
         unsubscribe = self._hub.questions.on_change(self._on_question)
+        ignore_changes = self._hub.on_change(self._on_change)
 
         def stop() -> None:
             unsubscribe()
+            ignore_changes()
             runs.record_with(None)
 
         return stop
@@ -99,29 +103,34 @@ class Recorder:
 
     def on_start(self, run: LocalRun, arguments: Mapping[str, Any]) -> None:
         """Record a run from its first item."""
-        key = (run.method, run.principal.name, run.client, run.agent_session)
-        group = self._groups.known.get(key) or self._groups.find(key, run)
-        if group is None:
-            return
-        is_immutable = True
-        for value in arguments.values():
-            if value.__class__ not in IMMUTABLE:
-                is_immutable = False
-                break
-        if is_immutable and group.has_short_runs and not run.epoch:
-            self._new[run.id] = (run, group, arguments)
+        if run.method in self._groups.simple and run.purpose == "work":
+            run.arguments = arguments
             run.log.on_trim = self._on_trim
-        else:
-            entry = self._follow(run, group, arguments)
-            if group.restart != "never":
-                self._prepare_restart(entry, run)
-            if not is_immutable:
-                entry.describe()  # the method may change its arguments
+        elif not self._start_other(run, arguments):
+            return
         if self._clock.timer is None:
             self._clock.schedule()
 
+    def _start_other(self, run: LocalRun, arguments: Mapping[str, Any]) -> bool:
+        """Record a run whose method is not known to be simple. Returns whether it is recorded."""
+        group = self._groups.of(run)
+        if group is None:
+            return False
+        is_immutable = all(value.__class__ in IMMUTABLE for value in arguments.values())
+        if is_immutable and group.has_short_runs and not run.epoch:
+            run.arguments = arguments
+            run.log.on_trim = self._on_trim
+            return True
+        entry = self._follow(run, group, arguments)
+        if group.restart != "never":
+            self._prepare_restart(entry, run)
+        if not is_immutable:
+            entry.describe()  # the method may change its arguments
+        return True
+
     def _follow(self, run: LocalRun, group: Group, arguments: Mapping[str, Any]) -> RunEntry:
         """Follow a run in progress with a cursor."""
+        run.arguments = None
         entry = RunEntry(self, run, group, arguments)
         self.active[run.id] = entry
         log = run.log
@@ -130,16 +139,25 @@ class Recorder:
         self._changed.add(entry)
         return entry
 
+    def _follow_short(self, run: LocalRun) -> RunEntry | None:
+        """Follow a run without a cursor with one; None if it is no longer recorded."""
+        arguments, run.arguments = run.arguments, None
+        group = self._groups.of(run)
+        return None if group is None else self._follow(run, group, arguments or {})
+
     def _follow_all(self) -> None:
         """Follow all runs in progress with cursors, and take their items."""
-        new, self._new = self._new, {}
-        for each in new.values():
-            self._follow(*each).collect()
+        for run in self._hub.runs.running():
+            if run.arguments is not None and (entry := self._follow_short(run)) is not None:
+                entry.collect()
 
-    def _find_entry(self, run_id: int) -> RunEntry | None:
+    def _find_entry(self, run: Run | None) -> RunEntry | None:
         """Return the cursor over a run in progress; None if it is not recorded."""
-        new = self._new.pop(run_id, None)
-        return self.active.get(run_id) if new is None else self._follow(*new)
+        if not isinstance(run, LocalRun):
+            return None
+        if run.arguments is not None and run.terminal is None:
+            return self._follow_short(run)
+        return self.active.get(run.id)
 
     def _prepare_restart(self, entry: RunEntry, run: LocalRun) -> None:
         """Record what a restart of this run needs, or that it has happened."""
@@ -158,7 +176,9 @@ class Recorder:
     def adopt(self, run: LocalRun, arguments: Mapping[str, Any]) -> None:
         """Record a run that started before the recorder; it may have ended."""
         self.on_start(run, arguments)
-        if (entry := self._find_entry(run.id)) is not None:
+        if run.arguments is not None:
+            self._follow_short(run)
+        if (entry := self.active.get(run.id)) is not None:
             entry.collect()  # its log may be about to drop items
         for request in self._hub.questions.requests(run):
             self._on_question(run, request, True)
@@ -167,16 +187,14 @@ class Recorder:
 
     def on_end(self, run: LocalRun) -> None:
         """Record the end of a run."""
-        new = self._new.pop(run.id, None)
-        if new is not None:
+        if run.arguments is not None:
             size = run.log.size
             is_short = size < INLINE_BYTES and self.buffered + size <= MAX_BUFFERED
             if is_short and not self._clock.is_delayed:
-                run.log.on_trim = None
                 self.buffered += size
-                self._short.append(new)
+                self._short.append(run)
                 return  # the clock ticks since its start
-            self._follow(*new)
+            self._follow_short(run)
         entry = self.active.pop(run.id, None)
         if entry is not None:
             run.log.on_trim = None  # the reference cycle would last until a collection
@@ -211,7 +229,7 @@ class Recorder:
 
     def describe(self, run: LocalRun) -> tuple[str, str]:
         """Return the recorded arguments of a run in progress, and their summary."""
-        entry = self._find_entry(run.id)
+        entry = self._find_entry(run)
         return ("", "") if entry is None else entry.describe()
 
     def on_item(self, reader: Reader) -> None:
@@ -221,13 +239,28 @@ class Recorder:
         self._clock.schedule()
 
     def _on_question(self, run: Run, request: str, _is_open: bool) -> None:
-        entry = self._find_entry(run.id)
+        entry = self._find_entry(run)
         if entry is not None:
             if entry.questions is None:
                 entry.questions = set()
             entry.questions.add(request)
             self._changed.add(entry)
             self._clock.schedule(urgent=True)
+
+    def _on_change(self, change: Change) -> None:
+        """Forget the groups when methods change: secrets and types of arguments may differ.
+
+        Runs without a cursor get one first, with the groups of the methods that executed them.
+        """
+        if change.kind == "resource":
+            return
+        self._follow_all()
+        short, self._short = self._short, []
+        for run in short:
+            if (entry := self._follow_short(run)) is not None:
+                del self.active[run.id]
+                self._ended.append(entry)
+        self._groups.clear()
 
     def on_lost(self, entry: RunEntry, first: int) -> None:
         """Report that items are not recorded because too much waits to be written."""
@@ -241,10 +274,10 @@ class Recorder:
 
     def follow_new(self, until: float) -> None:
         """Follow the runs in progress that started before this time with cursors."""
-        old = [*itertools.takewhile(lambda each: each[0].started_at <= until, self._new.values())]
-        for each in old:
-            del self._new[each[0].id]
-            self._follow(*each)
+        for run in self._hub.runs.started_after(self._followed_until):
+            if run.arguments is not None and run.log.started_at <= until:
+                self._follow_short(run)
+        self._followed_until = max(self._followed_until, until)
 
     @property
     def burst_size(self) -> int:
@@ -258,7 +291,7 @@ class Recorder:
         changed, self._changed = self._changed, set()
         ended, self._ended = self._ended, []
         flush, self._next = self._next or Flush(WALL_OFFSET), None
-        flush.add_short(short)
+        flush.add_short(self._groups.sort(short))
         flush.size, self.buffered, self._described = self.buffered, 0, 0
         for entry in ended:
             changed.discard(entry)
@@ -298,8 +331,9 @@ class Recorder:
 
     def on_given_up(self, flush: Flush) -> None:
         """Record the runs of a flush again without their items, which cannot be written."""
-        for each in flush.short:
-            flush.entries[each[0].id] = RunEntry(self, *each)
+        for group, members in flush.short:
+            for run in members:
+                flush.entries[run.id] = RunEntry(self, run, group, {})
         for entry in flush.entries.values():
             # The arguments or the summary may be what cannot be stored.
             is_first = entry.described != ("", "")
@@ -312,8 +346,10 @@ class Recorder:
     @property
     def has_new(self) -> bool:
         """Whether there may be something to write."""
-        has_ended = bool(self._short or self._ended) or self._next is not None
-        return has_ended or bool(self._new or self._changed)
+        if self._short or self._ended or self._changed or self._next is not None:
+            return True
+        new = self._hub.runs.started_after(self._followed_until)
+        return any(run.arguments is not None for run in new)
 
     # --- waiting ------------------------------------------------------------------------------
 
@@ -377,7 +413,7 @@ class Recorder:
 
     def mark_changed(self, run_id: int) -> None:
         """Record the state of a run again at the next tick."""
-        entry = self._find_entry(run_id)
+        entry = self._find_entry(self._hub.runs.find_running(run_id))
         if entry is not None and not entry.fenced:
             self._changed.add(entry)
             self._clock.schedule(urgent=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from plexus.events import Complete, Result, outcome_of
+from plexus.registry.plain_types import is_immutable
 from plexus.registry.signature import MethodSpec
 from plexus.runtime.hub import Plexus
-from plexus.runtime.run import Run
+from plexus.runtime.run import LocalRun, Run
 from substrate.run_store.policy import RecordPolicy, RetentionPolicy
 from substrate.run_store.redaction import describe_call
 from substrate.run_store.schema import STATE_NUMBERS, storable_text
@@ -113,14 +114,21 @@ class Groups:
         self._record = record
         self._retention = retention
         self._numbers = itertools.count()
+        #: Methods that are known to be recorded completely, not to be restarted, and to have
+        #: arguments that cannot change: their runs need nothing but a reference while they are
+        #: short.
+        self.simple: set[str] = set()
         #: The known groups; None for one whose runs are not recorded.
         self.known: dict[GroupKey, Group | None] = {}
         #: Groups of runs that can be restarted: these keep the scopes and the credentials of their
         #: callers too.
         self._restartable: dict[tuple[int, frozenset[str] | None, bytes | None], Group] = {}
 
-    def find(self, key: GroupKey, run: Run) -> Group | None:
+    def of(self, run: Run) -> Group | None:
         """Return the group of a run; None if it is not recorded."""
+        if run.purpose != "work":
+            return None
+        key = (run.method, run.principal.name, run.client, run.agent_session)
         if key in self.known:
             return self.known[key]
         if len(self.known) + len(self._restartable) > MAX_GROUPS:
@@ -128,12 +136,39 @@ class Groups:
             self._restartable.clear()
         spec = self._hub.find_method(run.method)
         mode = self._record.mode(run.method, None if spec is None else spec.record)
-        is_recorded = run.purpose == "work" and mode != "off"
         group = None
-        if is_recorded:
+        if mode != "off":
             group = Group(next(self._numbers), spec, run, mode, self._retention)
+            if group.has_short_runs and spec is not None and _has_immutable_arguments(spec):
+                self.simple.add(run.method)
         self.known[key] = group
         return group
+
+    def sort(self, runs: Sequence[LocalRun]) -> list[tuple[Group, list[LocalRun]]]:
+        """Return runs that are recorded by their groups."""
+        members: dict[int, tuple[Group, list[LocalRun]]] = {}
+        found: list[LocalRun] = []
+        last: LocalRun | None = None
+        for run in runs:
+            # Consecutive runs mostly have the same group, which is seen without looking it up.
+            if (
+                last is None
+                or run.method is not last.method
+                or run.principal is not last.principal
+                or run.client is not last.client
+                or run.agent_session is not last.agent_session
+            ):
+                last = run
+                group = self.of(run)
+                found = [] if group is None else members.setdefault(group.number, (group, []))[1]
+            found.append(run)
+        return list(members.values())
+
+    def clear(self) -> None:
+        """Forget all groups, because methods have changed."""
+        self.known.clear()
+        self._restartable.clear()
+        self.simple.clear()
 
     def find_restartable(self, group: Group, run: Run) -> Group:
         """Return the group of those runs of a group that can be restarted for this caller."""
@@ -145,3 +180,10 @@ class Groups:
             found = Group(number, spec, run, group.mode, self._retention, may_restart=True)
             self._restartable[key] = found
         return found
+
+
+def _has_immutable_arguments(spec: MethodSpec) -> bool:
+    """Return whether the arguments of a method can be described as well after its run."""
+    return not spec.is_open and all(
+        each.factory is None and is_immutable(each.hint) for each in spec.parameters
+    )

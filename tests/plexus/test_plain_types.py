@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from plexus import Activation
 from plexus.registry.activation_tree import read_activation
-from plexus.registry.plain_types import core_schema, json_schema
+from plexus.registry.plain_types import core_schema, is_immutable, json_schema
 from plexus.registry.schema import parameters_schema
 from plexus.registry.secrets import Secret
 from plexus.rpc import wire
@@ -165,6 +165,27 @@ def test_a_plain_type_accepts_and_refuses_what_pydantic_does(
         assert validator.validate_python(right, strict=True) == right
         with pytest.raises(pydantic.ValidationError):
             validator.validate_python(wrong, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        (str, True),
+        (float | None, True),
+        (Annotated[int | str, Field(description="either")], True),
+        (Annotated[int, Ge(1)], True),
+        (Literal["a", 1, None], True),
+        (Any, False),
+        (list, False),
+        (dict[str, int], False),
+        (str | list[str], False),
+        (list[str] | None, False),
+        (Annotated[str, pydantic.AfterValidator(list)], False),  # its values are lists
+        (bytearray, False),
+    ],
+)
+def test_a_type_is_immutable_only_if_no_value_of_it_can_change(hint: Any, expected: bool) -> None:
+    assert is_immutable(hint) is expected
 
 
 def test_the_schema_of_arguments_is_that_of_pydantic_with_descriptions_and_defaults() -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from activations_for_tests import Demo
-from hub_calls import end_of, read
+from hub_calls import end_of, read, register, settled
 from store_hubs import StoreHub, wait_for
 
 from activations.approvals.activation import Approvals
+from plexus import Activation, Secret, method
 from plexus.principal import LOCAL
 from plexus.runtime.run import LocalRun
 from plexus.storage.engine import Transaction
@@ -40,7 +42,7 @@ class Flushes:
         write = Flush.write
 
         def counted(flush: Flush, tx: Transaction, process: tuple[Any, ...]) -> Any:
-            self.sizes.append(len(flush.short))
+            self.sizes.append(flush.runs)
             return write(flush, tx, process)
 
         monkeypatch.setattr(Flush, "write", counted)
@@ -142,6 +144,68 @@ async def test_short_runs_that_wait_are_written_when_the_store_closes(
     two = await StoreHub.open(str(tmp_path / "runs.db"), Demo)
     assert len(await two.store.engine.read(stored)) == CALLS
     await two.close()
+
+
+class Note(Activation):
+    """Takes a note that is not a secret."""
+
+    namespace = "note"
+    version = "1.0.0"
+
+    @method(read_only=True)
+    async def take(self, text: str) -> str:
+        """Take a note.
+
+        Args:
+            text: The note.
+        """
+        return text
+
+
+class SecretNote(Activation):
+    """Takes a note that is a secret."""
+
+    namespace = "note"
+    version = "2.0.0"
+
+    @method(read_only=True)
+    async def take(self, text: Annotated[str, Secret()]) -> str:
+        """Take a note.
+
+        Args:
+            text: The note.
+        """
+        return text
+
+
+def arguments(tx: Transaction) -> list[Any]:
+    return [row[0] for row in tx.all("SELECT arguments FROM runs ORDER BY started_ms, id")]
+
+
+async def test_a_method_that_replaces_another_is_recorded_with_its_own_secrets(
+    hub: StoreHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flush_clock, "BURST_S", 60.0)
+    register(hub.hub, Note)
+    await end_of(hub.hub, "note.take", {"text": "milk"})
+    await hub.store.flushed()
+    await end_of(hub.hub, "note.take", {"text": "eggs"})  # not written when it is replaced
+    await asyncio.sleep(0.002)
+    register(hub.hub, SecretNote)
+    await end_of(hub.hub, "note.take", {"text": "plum"})
+    await hub.store.flushed()
+    found = await hub.store.engine.read(arguments)
+    assert found == ['{"text":"milk"}', '{"text":"eggs"}', '{"text":"[redacted]"}']
+
+
+async def test_what_the_page_only_looked_up_is_recorded_when_it_is_called(hub: StoreHub) -> None:
+    register(hub.hub, Note)
+    call = partial(hub.hub.call, "note.take", client="page", lookups=True)
+    await settled(call({"text": "shown", "_lookup": True}).run)
+    await settled(call({"text": "taken"}).run)
+    await settled(call({"text": "shown again", "_lookup": True}).run)
+    await hub.store.flushed()
+    assert await hub.store.engine.read(arguments) == ['{"text":"taken"}']
 
 
 async def test_rows_are_stored_in_the_order_of_their_start(hub: StoreHub) -> None:
