@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, Final, NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -247,6 +247,7 @@ class Guard:
         """Wrap `receive`: a body is never completed after its credential has become invalid."""
         began = time.monotonic()
 
+        @wraps(receive)
         async def receive_checked() -> Message:
             message = await receive()
             if time.monotonic() - began < SLOW_BODY_S or message["type"] != "http.request":

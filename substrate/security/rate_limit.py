@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable
+from functools import wraps
 from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -100,6 +101,7 @@ class Admission:
         """Wrap `receive`: charge the bucket for each message of a batch."""
         parts: list[bytes] = []
 
+        @wraps(receive)
         async def received() -> Message:
             message = await receive()
             if message["type"] == "http.request":

@@ -7,9 +7,11 @@ over HTTP takes 0.9 of the CPU time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from starlette.types import Receive
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_RE,
     HEADER_VALUE_RE,
@@ -17,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-__all__ = ("Exchange",)
+__all__ = ("Exchange", "exchange_of")
 
 #: A larger part of a body is not copied behind the head, but written after it.
 JOINED_BYTES: Final = 64 * 1024
@@ -32,6 +34,32 @@ class Exchange(RequestResponseCycle):
     _head = b""
     #: Whether the response has no body, but may have the length of one.
     _answers_head = False
+    #: Called when the client disconnects, so that a stream needs no task that waits for it.
+    on_disconnect: Callable[[], None] | None = None
+    _disconnected = False
+
+    @property
+    def disconnected(self) -> bool:
+        """Whether the client has disconnected. Set by uvicorn."""
+        return self._disconnected
+
+    @disconnected.setter
+    def disconnected(self, value: bool) -> None:
+        self._disconnected = value
+        if value and self.on_disconnect is not None:
+            self.on_disconnect()
+
+    def write_now(self, part: bytes) -> bool:
+        """Write a part of a body that has started, unless the client has to read first.
+
+        Returns whether the part is written. The part after the last is sent with `send`.
+        """
+        if self._disconnected:
+            return True
+        if self.flow.write_paused:
+            return False
+        self._write(part, more=True)
+        return True
 
     async def send(self, message: Any) -> None:
         """Accept an ASGI message. Raises RuntimeError if it is not the expected one."""
@@ -113,3 +141,9 @@ class Exchange(RequestResponseCycle):
 
 def _is_close(value: bytes) -> bool:
     return b"close" in [token.strip() for token in value.lower().split(b",")]
+
+
+def exchange_of(receive: Receive) -> Exchange | None:
+    """Return the exchange that an app receives from; None if another server runs the app."""
+    exchange = getattr(inspect.unwrap(receive), "__self__", None)
+    return exchange if isinstance(exchange, Exchange) else None

@@ -7,11 +7,12 @@ import logging
 import socket
 from typing import Final
 
-from starlette.types import Message, Receive, Send
+from starlette.types import Receive, Send
 
 from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
+from substrate.server.http_response import exchange_of
 
 __all__ = (
     "LAST_WRITE_S",
@@ -34,6 +35,7 @@ class Peer:
     """The client that reads a response.
 
     Watching for a disconnect starts when the response has to wait. An immediate answer needs none.
+    The program's own server calls back and writes directly; others are watched by a task.
     """
 
     __slots__ = (
@@ -41,6 +43,8 @@ class Peer:
         "_credential",
         "_credentials",
         "_deadline",
+        "_exchange",
+        "_is_watching",
         "_receive",
         "_resumable",
         "_watcher",
@@ -58,10 +62,12 @@ class Peer:
     ) -> None:
         """Create the peer of a response. With `resumable` the client can reconnect and resume."""
         self._receive = receive
+        self._exchange = exchange_of(receive)
         self._connection = connection
         self._credentials = credentials
         self._credential = credential
         self._resumable = resumable
+        self._is_watching = False
         self._watcher: asyncio.Task[None] | None = None
         #: The timeout of the write in progress.
         self._deadline: asyncio.Timeout | None = None
@@ -70,28 +76,44 @@ class Peer:
 
     def watch(self) -> None:
         """Start watching for a disconnect, unless started already."""
-        if self._watcher is None:
+        if self._is_watching:
+            return
+        self._is_watching = True
+        self._credentials.add(self._credential, self)
+        exchange = self._exchange
+        if exchange is None:
             self._watcher = asyncio.get_running_loop().create_task(self._watch())
-            self._credentials.add(self._credential, self)
+        elif exchange.disconnected:
+            self.dismiss()
+        else:
+            exchange.on_disconnect = self.dismiss
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.dismiss()
 
-    async def write(self, send: Send, message: Message, within_s: float) -> None:
-        """Send a message. Raises TimeoutError if the client does not read it in time."""
+    def write_now(self, part: bytes) -> bool:
+        """Write a part of the body if that needs no waiting. Returns whether it is written."""
+        return self._exchange is not None and self._exchange.write_now(part)
+
+    async def write(self, send: Send, part: bytes, within_s: float) -> None:
+        """Send a part of the body. Raises TimeoutError if the client does not read it in time."""
         if self._connection.revoked is not None:
             within_s = min(within_s, LAST_WRITE_S)
         try:
             async with asyncio.timeout(within_s) as self._deadline:
-                await send(message)
+                await send({"type": "http.response.body", "body": part, "more_body": True})
         finally:
             self._deadline = None
 
     def dismiss(self) -> None:
         """Stop writing to this client."""
         self.gone = True
+        self._connection.wake()
+
+    def wake(self) -> None:
+        """Wake the writer of the response."""
         self._connection.wake()
 
     def revoke(self, reason: str, *, refreshed: bool) -> None:
@@ -106,12 +128,17 @@ class Peer:
 
     def leave(self) -> None:
         """Stop watching."""
+        if not self._is_watching:
+            return
+        self._is_watching = False
+        self._credentials.discard(self._credential, self)
+        # The watcher and this object refer to each other. Without this, both and the connection
+        # would stay in memory until the next garbage collection.
+        if self._exchange is not None:
+            self._exchange.on_disconnect = None
         if self._watcher is not None:
             self._watcher.cancel()
-            # The task and this object refer to each other. Without this, both and the connection
-            # would stay in memory until the next garbage collection.
             self._watcher = None
-            self._credentials.discard(self._credential, self)
 
     async def __aenter__(self) -> Peer:
         return self

@@ -43,7 +43,7 @@ from substrate.server.asgi import (
 from substrate.server.limits import ServerLimits
 from substrate.server.peers import Peer
 from substrate.server.sse import EVENT_STREAM as EVENT_STREAM_TYPE
-from substrate.server.sse import write_events
+from substrate.server.sse import EventWriter
 
 __all__ = ("RpcEndpoint", "RunEvents")
 
@@ -63,6 +63,7 @@ class RpcEndpoint:
     def __init__(self, hub: Plexus, credentials: CredentialWatch) -> None:
         self._hub = hub
         self._credentials = credentials
+        self._writer = EventWriter(ServerLimits.of(hub.limits))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -135,7 +136,7 @@ class RpcEndpoint:
                 body = b"".join(connection.collect())
                 await send_bytes(send, 403, body, EVENT_STREAM_TYPE, challenge)
                 return
-            await _stream_frames(view, connection, peer, send, self._hub)
+            await _stream_frames(self._writer, view, connection, peer, send)
 
 
 class RunEvents:
@@ -144,6 +145,7 @@ class RunEvents:
     def __init__(self, hub: Plexus, credentials: CredentialWatch) -> None:
         self._hub = hub
         self._credentials = credentials
+        self._writer = EventWriter(ServerLimits.of(hub.limits))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream a run from its first item, or from the client's cursor."""
@@ -175,7 +177,7 @@ class RunEvents:
         async with Peer(receive, connection, self._credentials, credential, resumable=True) as peer:
             call = view.follow(run.id, run.method, timed=_requests_times(scope))
             connection.attach(call, run, after, owner=owner)
-            await _stream_frames(view, connection, peer, send, self._hub)
+            await _stream_frames(self._writer, view, connection, peer, send)
 
     async def _fetch(self, run_id: int, principal: Principal) -> Run:
         """Return a run. Raises NotFound, and the errors of the run store."""
@@ -205,12 +207,12 @@ class _Events:
 
 
 async def _stream_frames(
-    view: NativeConnection, connection: Connection, peer: Peer, send: Send, hub: Plexus
+    writer: EventWriter, view: NativeConnection, connection: Connection, peer: Peer, send: Send
 ) -> None:
     """Write frames until no call is in progress or the client disconnects."""
     events = _Events(view, connection)
     first = GREETING + events.frame(connection.collect())
-    await write_events(events, peer, send, ServerLimits.of(hub.limits), first)
+    await writer.write(events, peer, send, first)
 
 
 def _challenge(message: Posted, view: NativeConnection, credential: Credential) -> Headers | None:

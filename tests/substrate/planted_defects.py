@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, NoReturn
 
-import substrate.server.rpc_http
+import substrate.server.sse
 import substrate.server.websocket
 import substrate.telemetry.metrics
 from plexus import Activation, method
@@ -34,7 +34,7 @@ async def explode_soon(*_: Any, **__: Any) -> NoReturn:
     explode()
 
 
-async def explode_late(_: Any, __: Any, send: Any, *___: Any) -> NoReturn:
+async def explode_late(_: Any, __: Any, ___: Any, send: Any, *____: Any) -> NoReturn:
     await start_stream(send)
     await send({"type": "http.response.body", "body": b": begun\n\n", "more_body": True})
     explode()
@@ -43,7 +43,7 @@ async def explode_late(_: Any, __: Any, send: Any, *___: Any) -> NoReturn:
 #: Where the exception is raised, by the word in PLANTED_DEFECTS.
 PLANTS: dict[str, tuple[Any, str, Any]] = {
     "route": (substrate.telemetry.metrics.Metrics, "__call__", explode_soon),
-    "stream": (substrate.server.rpc_http, "write_events", explode_late),
+    "stream": (substrate.server.sse.EventWriter, "write", explode_late),
     "socket": (substrate.server.websocket.MessageSocket, "__call__", explode_soon),
     "frame": (substrate.server.websocket.MessageSocket, "_read", explode_soon),
 }

@@ -43,9 +43,10 @@ from substrate.server.asgi import (
 )
 from substrate.server.limits import ServerLimits
 from substrate.server.mcp.responder import chosen_tools
-from substrate.server.mcp.streams import EventWriter, PlainStream
+from substrate.server.mcp.streams import PlainStream
 from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
+from substrate.server.sse import EventWriter
 
 if TYPE_CHECKING:  # only several servers need it
     from substrate.server.mcp.shared_sse import SharedSseStreams

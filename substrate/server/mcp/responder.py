@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
@@ -33,10 +33,10 @@ from substrate.security.credential_watch import CredentialWatch
 from substrate.server.asgi import Accept, Headers, header, send_bytes, send_empty
 from substrate.server.limits import ServerLimits
 from substrate.server.mcp.sessions import HttpSession
-from substrate.server.mcp.streams import EventWriter, PlainStream, SessionStream, encode_events
+from substrate.server.mcp.streams import PlainStream, SessionStream, encode_events
 from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
-from substrate.server.sse import EVENT_STREAM
+from substrate.server.sse import EVENT_STREAM, EventWriter
 
 __all__ = (
     "STATUSES",
@@ -167,17 +167,15 @@ class Responder:
         async with peer:
             await self._writer.write(events, peer, send, chunk)
 
-    async def stream(
+    def stream(
         self, session: HttpSession, stream: SessionStream, peer: Peer, send: Send, chunk: bytes
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Write a stream of a session. Events that the peer does not receive can be replayed."""
         # Only in revisions whose clients reconnect, and only response streams.
         ends = session.revision.priming and not stream.standalone
         for_s = self._server.options.stream_s if ends else None
-        try:
-            await self._writer.write(stream, peer, send, chunk, for_s)
-        finally:
-            session.detach(stream, peer)
+        on_end = partial(session.detach, stream, peer)
+        return self._writer.write(stream, peer, send, chunk, for_s, on_end)
 
     async def _send_later(
         self,

@@ -11,19 +11,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
-from starlette.types import Send
-
 from mcp_view.protocol import McpConnection
 from plexus.rpc import wire
 from substrate.driver import Connection
-from substrate.server.limits import ServerLimits
 from substrate.server.peers import Peer
-from substrate.server.shutdown import OpenStreams
-from substrate.server.sse import write_events
 
 __all__ = (
     "EventLog",
-    "EventWriter",
     "PlainStream",
     "ResumePoint",
     "SessionStream",
@@ -189,25 +183,3 @@ class SessionStream(PlainStream):
     def over(self) -> bool:
         """Whether the stream has ended, once all messages are collected."""
         return self.connection.finished or (self.view.idle and not self.standalone)
-
-
-class EventWriter:
-    """Writes streams of events as HTTP responses."""
-
-    def __init__(self, limits: ServerLimits, open_streams: OpenStreams) -> None:
-        self._limits = limits
-        self._open = open_streams
-
-    async def write(
-        self, events: PlainStream, peer: Peer, send: Send, chunk: bytes, for_s: float | None = None
-    ) -> None:
-        """Write the first bytes and then events as they arrive.
-
-        Returns when the stream has ended, the peer has disconnected, or `for_s` has passed.
-        """
-        self._open.add(events.connection)
-        try:
-            await write_events(events, peer, send, self._limits, chunk, for_s)
-        finally:
-            self._open.discard(events.connection)
-            peer.leave()
