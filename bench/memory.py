@@ -53,7 +53,7 @@ WARMUP_EVENTS = 10_000
 #: A process has started, and has done what it does once after its first calls, such as opening its
 #: database, when its memory has not changed for this time.
 STABLE_S = 0.5
-#: Other processes, such as those with a garbage collector of their own, are measured as they are.
+#: Other processes, such as those with another garbage collector, are measured as they are.
 MAX_STABLE_S = 10.0
 POLL_S = 0.01
 SETTLE_S = 0.2

@@ -44,6 +44,7 @@ from plexus.rpc.effects import (
 )
 from plexus.rpc.wire import Message
 from plexus.runtime.changes import Change
+from plexus.runtime.coarse_timers import CoarseTimer
 from plexus.runtime.hub import Plexus
 from plexus.runtime.log import Reader
 from plexus.runtime.run import LocalRun, Run
@@ -57,6 +58,9 @@ if TYPE_CHECKING:  # only a process that reads the run store imports them
 __all__ = ("Connection",)
 
 CONNECTION_TASKS: Final = "substrate.connection_tasks:ConnectionTasks"
+
+#: From this time on, a timer of a call may be late by the resolution of coarse timers.
+COARSE_S: Final = 5.0
 
 #: What an effect still waits for after it was performed.
 Work = Callable[[], Awaitable[Any]]
@@ -120,7 +124,7 @@ class Connection:
         self._waiter: asyncio.Future[bool] | None = None
         self._on_collected: list[Callable[[], None]] = []
         self._finishing = False
-        self._timers: dict[Any, asyncio.TimerHandle] = {}
+        self._timers: dict[Any, asyncio.TimerHandle | CoarseTimer] = {}
         self._unsubscribe: Callable[[], None] | None = None
         #: Effects that wait for the run store; None before the first.
         self._tasks: ConnectionTasks | None = None
@@ -434,9 +438,13 @@ class Connection:
         return effect.disconnected and chosen == "keep"
 
     def _set_timer(self, effect: SetTimer) -> None:
-        self._cancel_timer(effect.call)
-        loop = asyncio.get_running_loop()
-        self._timers[effect.call] = loop.call_later(effect.after_s, self._on_timer, effect.call)
+        call, after_s = effect.call, effect.after_s
+        self._cancel_timer(call)
+        if after_s >= COARSE_S:
+            self._timers[call] = self._hub.timers.set(after_s, self._on_timer, call)
+        else:
+            loop = asyncio.get_running_loop()
+            self._timers[call] = loop.call_later(after_s, self._on_timer, call)
 
     def _cancel_timer(self, call: Any) -> None:
         timer = self._timers.pop(call, None)

@@ -45,6 +45,7 @@ from plexus.registry.signature import MethodSpec
 from plexus.registry.validation import nearest
 from plexus.runtime.calls import Call, read_arguments
 from plexus.runtime.changes import LISTS, Change, Notice, lists_of
+from plexus.runtime.coarse_timers import CoarseTimers
 from plexus.runtime.lifespans import Lifespans, close_activations
 from plexus.runtime.pump import Pump
 from plexus.runtime.question_feed import Questions
@@ -86,6 +87,8 @@ class Plexus:
         self.new_id = new_id or partial(next, random_numbers())
         self.runs = Runs(self.limits, self.new_id)
         self.pump = Pump()
+        #: Timers of seconds, for whatever serves runs.
+        self.timers = CoarseTimers()
         #: Worker threads of methods that block.
         self.threads = WorkerThreads(self.limits.worker_threads)
         #: Durable storage for activations; None if the program offers none.
