@@ -10,10 +10,9 @@ A catalogue is a value; `plexus` does not know it, and nothing here does I/O.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from activations.gateway.visible_text import difference
 from plexus.rpc import wire
@@ -47,8 +46,7 @@ MAX_REMOVED: Final = 1000
 FORMAT: Final = 1
 
 
-@dataclasses.dataclass(frozen=True)
-class Held:
+class Held(NamedTuple):
     """A tool that waits for approval."""
 
     change: Literal["changed", "new"]
@@ -61,20 +59,19 @@ class Held:
         return difference(self.approved, self.definition)
 
 
-@dataclasses.dataclass(frozen=True)
-class Catalogue:
+class Catalogue(NamedTuple):
     """The lists of one server."""
 
     #: Name, version, title, instructions and revision of the server.
     server: Mapping[str, Any]
     #: The approved definitions by name; those of held tools are included.
     tools: dict[str, Definition]
-    held: dict[str, Held] = dataclasses.field(default_factory=dict)
+    held: dict[str, Held]
     #: Approved tools that the server no longer lists.
-    removed: dict[str, Definition] = dataclasses.field(default_factory=dict)
-    resources: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    templates: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    prompts: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    removed: dict[str, Definition]
+    resources: list[dict[str, Any]]
+    templates: list[dict[str, Any]]
+    prompts: list[dict[str, Any]]
     #: Why entries of the server are not offered.
     problems: tuple[str, ...] = ()
     #: When it was listed, in seconds since 1970.
@@ -97,11 +94,11 @@ class Catalogue:
             name: held.definition for name, held in self.held.items() if name in chosen
         }
         held = {name: each for name, each in self.held.items() if name not in chosen}
-        return dataclasses.replace(self, tools=dict(sorted(tools.items())), held=held)
+        return self._replace(tools=dict(sorted(tools.items())), held=held)
 
     def same_lists(self, other: Catalogue) -> bool:
         """Whether another catalogue offers the same."""
-        return dataclasses.replace(self, listed_at=0.0) == dataclasses.replace(other, listed_at=0.0)
+        return self._replace(listed_at=0.0) == other._replace(listed_at=0.0)
 
 
 def digest_of(definition: Definition) -> str:
@@ -129,7 +126,7 @@ def merge(known: Catalogue | None, listed: Catalogue, *, pinned: bool) -> Catalo
             held[name] = Held("changed", definition, former)
     gone = {name: each for name, each in approved.items() if name not in listed.tools}
     removed = dict(list(gone.items())[-MAX_REMOVED:])
-    return dataclasses.replace(listed, tools=tools, held=held, removed=removed)
+    return listed._replace(tools=tools, held=held, removed=removed)
 
 
 # --- reading lists of the server --------------------------------------------------------------
@@ -187,13 +184,12 @@ def read_entries(listed: Iterable[Any], key: str) -> list[dict[str, Any]]:
 
 def encode_catalogue(catalogue: Catalogue) -> bytes:
     """Return the catalogue as JSON."""
-    fields = {name: getattr(catalogue, name) for name in Catalogue.__dataclass_fields__}
     held = {
         name: {"change": each.change, "definition": each.definition, "approved": each.approved}
         for name, each in catalogue.held.items()
     }
     pins = {"digests": catalogue.digests, "set": catalogue.set_digest}
-    return wire.encode(fields | {"held": held, "pins": pins, "format": FORMAT})
+    return wire.encode(catalogue._asdict() | {"held": held, "pins": pins, "format": FORMAT})
 
 
 def decode_catalogue(raw: bytes) -> Catalogue | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -89,7 +88,7 @@ class CatalogueStore:
             os.close(fd)
 
     def _write(self, path: Path, data: bytes) -> None:
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+        temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
         fd = open_private(temporary, os.O_WRONLY | os.O_EXCL)
         try:
             with os.fdopen(fd, "wb") as file:

@@ -7,25 +7,30 @@ all other methods work.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from activations.gateway.argument_schema import compile_schema
-from activations.gateway.catalogue import Catalogue, Definition
+from activations.gateway.catalogue import Catalogue
+from activations.gateway.mounted_tool import (
+    CONTEXT,
+    MountedTool,
+    describe,
+    parameters_of,
+    summarise,
+    title_of,
+)
 from activations.gateway.names import (
     MountTemplate,
     method_names,
     outer_uri,
-    rewrite_meta,
     variables_of,
 )
 from activations.gateway.visible_text import show_invisible
 from plexus.activation import Hints, ResourceMark
 from plexus.principal import Principal
 from plexus.registry.activation_tree import NAME_LENGTH
-from plexus.registry.parameters import Parameter
 from plexus.registry.roles import Completer
 from plexus.registry.signature import MethodSpec
 from plexus.registry.uri_templates import Template
@@ -33,21 +38,14 @@ from plexus.registry.uri_templates import Template
 if TYPE_CHECKING:  # imported for annotations only: it imports this module
     from activations.gateway.mount import Mount
 
-__all__ = ("CONTEXT", "mount_methods")
+__all__ = ("mount_methods",)
 
-#: The name under which the context of a call is passed: no tool can have an argument like it.
-CONTEXT: Final = "\0context"
 #: The name under which the caller is passed to a completer.
 PRINCIPAL: Final = "principal"
 #: The method that reads resources, and the ends of names that would otherwise exist twice.
 READ: Final = "read_resource"
 PROMPT: Final = "_prompt"
 TEMPLATE: Final = "_template"
-#: Characters of a description. Claude Code shows the first 2 KB of one.
-MAX_DESCRIPTION: Final = 16_000
-#: Keys of a schema whose texts models read.
-_TEXT_KEYS: Final = ("description", "title")
-MAX_DEPTH: Final = 32
 NO_HINTS: Final = Hints()
 
 
@@ -57,14 +55,16 @@ def mount_methods(mount: Mount, catalogue: Catalogue) -> list[MethodSpec]:
     offered = {name: each for name, each in catalogue.tools.items() if config.offers(name)}
     waiting = [name for name in catalogue.held if config.offers(name)]
     names = method_names(config.name, {*offered, *waiting}, config.rename)
-    specs = {
-        names[tool]: _tool(mount, names[tool], tool, definition, is_held=tool in catalogue.held)
+    specs: dict[str, MethodSpec] = {
+        names[tool]: MountedTool(
+            mount, names[tool], tool, definition, is_held=tool in catalogue.held
+        )
         for tool, definition in offered.items()
     }
     for tool in waiting:
         if names[tool] not in specs:
             definition = {"name": tool, "description": "Held until a person approves it."}
-            specs[names[tool]] = _tool(mount, names[tool], tool, definition, is_held=True)
+            specs[names[tool]] = MountedTool(mount, names[tool], tool, definition, is_held=True)
     for prompt in catalogue.prompts:
         name = method_names(config.name, [prompt["name"]], {})[prompt["name"]]
         for free in (name, name + PROMPT):
@@ -74,43 +74,6 @@ def mount_methods(mount: Mount, catalogue: Catalogue) -> list[MethodSpec]:
     if catalogue.resources or catalogue.templates:
         specs |= _resources(mount, specs, catalogue.templates)
     return list(specs.values())
-
-
-def _tool(
-    mount: Mount, name: str, tool: str, definition: Definition, *, is_held: bool
-) -> MethodSpec:
-    config = mount.config
-    schema = _object_schema(definition.get("inputSchema"))
-    described = config.describe.get(tool, definition.get("description", ""))
-    annotations = definition.get("annotations")
-    hints = annotations if isinstance(annotations, dict) else {}
-    title = definition.get("title") or hints.get("title")
-    plain = f"{config.name}.{tool}"
-    output = definition.get("outputSchema")
-    icons = definition.get("icons")
-    spec = _spec(
-        mount,
-        name,
-        partial(_call_tool, mount, tool),
-        description=described,
-        title=title if isinstance(title, str) else None,
-        schema=schema,
-        hints=Hints(
-            read_only=_flag(hints.get("readOnlyHint")),
-            destructive=_flag(hints.get("destructiveHint")),
-            idempotent=_flag(hints.get("idempotentHint")),
-            open_world=_flag(hints.get("openWorldHint")),
-        ),
-        listed=not is_held,
-        audience="model" if config.exposes(tool, name) else "client",
-        alias=plain if plain != name else None,
-        given_result=_visible(output) if _is_object_schema(output) else None,
-        meta=rewrite_meta(config.name, definition.get("_meta")),
-        icons=icons if isinstance(icons, list) else None,
-        allows_indirect_call=config.call == "all",
-    )
-    spec.validate = partial(_validate_first, spec, schema)
-    return spec
 
 
 def _validate_first(
@@ -133,13 +96,12 @@ def _prompt(mount: Mount, name: str, prompt: dict[str, Any]) -> MethodSpec:
             if each.get("required") is True:
                 required.append(each["name"])
     schema = {"type": "object", "properties": properties, "required": required}
-    title = prompt.get("title")
     spec = _spec(
         mount,
         name,
         partial(_get_prompt, mount, prompt["name"]),
         description=prompt.get("description", ""),
-        title=title if isinstance(title, str) else None,
+        title=prompt.get("title"),
         schema=schema | {"additionalProperties": False},
         role="prompt",
     )
@@ -231,7 +193,7 @@ def _spec(
     alias: str | None = None,
     **given: Any,
 ) -> MethodSpec:
-    text = show_invisible(description)[:MAX_DESCRIPTION] if isinstance(description, str) else ""
+    text = describe(description)
     config = mount.config
     return MethodSpec(
         name=name,
@@ -239,10 +201,10 @@ def _spec(
         function=function,
         source=function,
         kind="stream",
-        title=None if title is None else show_invisible(title)[:200],
-        summary=text.partition("\n\n")[0].replace("\n", " "),
+        title=title_of(title),
+        summary=summarise(text),
         description=text,
-        parameters=tuple(_parameters(schema)),
+        parameters=tuple(parameters_of(schema)),
         events=(),
         data=Any,
         yields=(),
@@ -267,11 +229,6 @@ def _spec(
     )
 
 
-def _call_tool(mount: Mount, tool: str, /, **arguments: Any) -> Any:
-    ctx = arguments.pop(CONTEXT)
-    return mount.calls.call_tool(ctx, tool, arguments)
-
-
 def _get_prompt(mount: Mount, prompt: str, /, **arguments: Any) -> Any:
     ctx = arguments.pop(CONTEXT)
     return mount.calls.get_prompt(ctx, prompt, arguments)
@@ -292,53 +249,3 @@ async def _complete(
 def _read_resource(mount: Mount, /, **arguments: Any) -> Any:
     ctx = arguments.pop(CONTEXT)
     return mount.calls.read_resource(ctx, arguments["uri"])
-
-
-# --- schemas ----------------------------------------------------------------------------------
-
-
-def _flag(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
-def _is_object_schema(schema: Any) -> bool:
-    return isinstance(schema, dict) and schema.get("type") == "object"
-
-
-def _object_schema(schema: Any) -> dict[str, Any]:
-    """Return the schema of arguments: an object whose properties are schemas."""
-    given = _visible(schema) if isinstance(schema, dict) else {}
-    listed = given.get("properties")
-    properties = {
-        name: each if isinstance(each, dict) else ({} if each is not False else {"not": {}})
-        for name, each in (listed.items() if isinstance(listed, dict) else ())
-    }
-    return {**given, "type": "object", "properties": properties}
-
-
-def _visible(value: Any, depth: int = 0) -> Any:
-    """Return a schema with the invisible characters of its texts made visible."""
-    if depth > MAX_DEPTH:
-        return value
-    if isinstance(value, list):
-        return [_visible(each, depth + 1) for each in value]
-    if not isinstance(value, dict):
-        return value
-    shown: dict[str, Any] = {}
-    for key, each in value.items():
-        if key in _TEXT_KEYS and isinstance(each, str):
-            shown[key] = show_invisible(each)
-        elif key == "description" and not isinstance(each, dict):
-            continue  # of a wrong type, which readers of the schema do not expect
-        else:
-            shown[key] = _visible(each, depth + 1)
-    return shown
-
-
-def _parameters(schema: dict[str, Any]) -> Iterable[Parameter]:
-    """Yield the arguments in their order, for calls with arguments by position."""
-    required = schema.get("required")
-    names = required if isinstance(required, list) else []
-    for name, each in schema["properties"].items():
-        default = inspect.Parameter.empty if name in names else None
-        yield Parameter(name, Any, default, each.get("description", ""))

@@ -36,7 +36,7 @@ MAX_DESCRIPTION: Final = 2000
 FIRST_LIST_S: Final = 8.0
 MAX_LIST_S: Final = 600.0
 #: The catalogue of a server that was never listed.
-EMPTY: Final = Catalogue({}, {})
+EMPTY: Final = Catalogue({}, {}, {}, {}, [], [], [])
 
 
 class Mount(Activation):

@@ -7,11 +7,11 @@ values of secrets are in no file of ours.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias, cast
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from activations.gateway.transports.http_hosts import is_loopback
@@ -45,25 +45,28 @@ RESERVED: Final = frozenset(
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 #: Maximum sessions of a mount at the same time.
 MAX_SESSIONS: Final = 64
+NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class MountError(ValueError):
     """The configuration of a mount is invalid. The message names the mount and the cure."""
 
 
-@dataclasses.dataclass(frozen=True)
-class MountConfig:
-    """One mount. Fields that start or reach the server come first."""
+class MountConfig(NamedTuple):
+    """One mount. Fields that start or reach the server come first.
+
+    No data class: to create this one took 1 ms of each start.
+    """
 
     name: str
     #: The program and its arguments, for a server on stdio.
     command: tuple[str, ...] = ()
     #: Variables of the process, in addition to a few of ours.
-    env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    env: Mapping[str, str] = NONE
     #: The working directory of the process; empty for that of the server.
     cwd: str = ""
     url: str = ""
-    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    headers: Mapping[str, str] = NONE
     transport: TransportKind = "stdio"
     #: None for the default of the transport.
     session: SessionScope | None = None
@@ -75,13 +78,13 @@ class MountConfig:
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     #: Other names of tools, by their own names.
-    rename: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    rename: Mapping[str, str] = NONE
     #: Other descriptions of tools, by their own names.
-    describe: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    describe: Mapping[str, str] = NONE
     #: Whether a person may be asked to sign in at a server over HTTP.
     sign_in: Literal["on", "off"] = "on"
     #: How we identify ourselves to its authorization server, if we are registered there.
-    oauth: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    oauth: Mapping[str, str] = NONE
     #: Whether changed tools are held until a person approves them.
     pin: Literal["on", "off"] = "on"
     #: Scope that a caller needs; empty for the name of the mount.
@@ -130,6 +133,8 @@ class MountConfig:
 
     def offers(self, tool: str) -> bool:
         """Whether a tool with this name at its server is offered."""
+        if not self.allow and not self.deny:
+            return True
         name = tool.lower()
         if self.allow and not matches(name, self.allow):
             return False

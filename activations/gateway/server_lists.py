@@ -99,6 +99,8 @@ class ServerLists:
                 "revision": server.revision.name,
             },
             tools=usable,
+            held={},
+            removed={},
             resources=read_entries(found["resources"], "uri"),
             templates=read_entries(found["resourceTemplates"], "uriTemplate"),
             prompts=read_entries(found["prompts"], "name"),

@@ -36,7 +36,7 @@ class Selection(NamedTuple):
             return True
         if self.only and not matches(name, self.only):
             return False
-        return not matches(name, self.without)
+        return not (self.without and matches(name, self.without))
 
     def allows_some(self, namespace: str) -> bool:
         """Whether any method of a namespace may be offered, judged without knowing them."""
