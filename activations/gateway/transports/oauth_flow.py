@@ -17,8 +17,8 @@ import contextlib
 import ipaddress
 import logging
 import time
-from collections.abc import AsyncGenerator
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -34,13 +34,16 @@ from mcp.client.auth.extensions.client_credentials import (
     SignedJWTParameters,
 )
 from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
+from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
     OAuthClientMetadata,
+    OAuthMetadata,
     OAuthToken,
+    ProtectedResourceMetadata,
 )
-from pydantic import AnyUrl, ValidationError
+from pydantic import AnyUrl, BaseModel, ValidationError
 
 from activations.gateway.transports.http_hosts import is_loopback
 from activations.gateway.transports.oauth import OAuth, SignIn
@@ -48,6 +51,11 @@ from activations.gateway.transports.redirect_listener import RedirectListener
 from mcp_view.client.errors import SignInRequired
 
 __all__ = ("OAuthFlow", "StoredTokens")
+
+M = TypeVar("M", bound=BaseModel)
+#: The names of the documents that were discovered, in an entry of the token store.
+RESOURCE: Final = "resource"
+AUTHORIZATION: Final = "authorization"
 
 #: A token is refreshed before it expires: by this time, or by this part of a short lifetime.
 EARLY_S: Final = 30.0
@@ -67,6 +75,8 @@ class StoredTokens:
         self._entry: dict[str, Any] = {}
         self.tokens: OAuthToken | None = None
         self.expires_at: float | None = None
+        #: Returns what the flow has discovered, which is stored with its tokens.
+        self.describe_discovery: Callable[[], dict[str, Any]] = dict
 
     async def load(self) -> None:
         """Read the entry, which another process may have changed."""
@@ -103,6 +113,12 @@ class StoredTokens:
         port = self._entry.get("port")
         return port if isinstance(port, int) else 0
 
+    def discovered(self, name: str, model: type[M]) -> M | None:
+        """Return a document that was discovered when the tokens were obtained."""
+        with contextlib.suppress(ValidationError, KeyError, TypeError):
+            return model.model_validate(self._entry["discovery"][name])
+        return None
+
     async def get_tokens(self) -> OAuthToken | None:
         """Return the stored tokens."""
         return self.tokens
@@ -116,6 +132,7 @@ class StoredTokens:
             self.expires_at = time.time() + tokens.expires_in - early_s
         self._entry["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
         self._entry["expires_at"] = self.expires_at
+        self._entry["discovery"] = self.describe_discovery()
         await self._oauth.store.save(self._oauth.key, self._entry)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
@@ -162,6 +179,7 @@ class OAuthFlow:
         self._turn = asyncio.Lock()
         self._listener: RedirectListener | None = None
         self._provider = self._make_provider()
+        self._stored.describe_discovery = self._describe_discovery
         self._is_local = is_loopback(urlsplit(oauth.url).hostname or "")
 
     async def authorize(
@@ -249,6 +267,35 @@ class OAuthFlow:
         if isinstance(provider, OAuthClientProvider):
             provider.context.current_tokens = self._stored.tokens
             provider.context.token_expiry_time = EXPIRED if expired else self._stored.expires_at
+            self._restore_discovery(provider.context)
+
+    def _describe_discovery(self) -> dict[str, Any]:
+        """Return what is known of the authorization server, as JSON."""
+        provider = self._provider
+        if not isinstance(provider, OAuthClientProvider):
+            return {}
+        context = provider.context
+        found = {
+            RESOURCE: context.protected_resource_metadata,
+            AUTHORIZATION: context.oauth_metadata,
+        }
+        return {
+            name: each.model_dump(mode="json", exclude_none=True)
+            for name, each in found.items()
+            if each is not None
+        }
+
+    def _restore_discovery(self, context: OAuthContext) -> None:
+        """Let a refresh use what another process has discovered.
+
+        Without it the flow would send the refresh token to the server itself, and not to its
+        authorization server.
+        """
+        if context.protected_resource_metadata is None:
+            found = self._stored.discovered(RESOURCE, ProtectedResourceMetadata)
+            context.protected_resource_metadata = found
+        if context.oauth_metadata is None:
+            context.oauth_metadata = self._stored.discovered(AUTHORIZATION, OAuthMetadata)
 
     def _check_target(self, request: httpx2.Request) -> None:
         """Raise SignInRequired if a server leads a request to where it must not go."""

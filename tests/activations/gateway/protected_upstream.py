@@ -9,7 +9,9 @@ from urllib.parse import urlencode
 
 from http_upstream import Answer, HttpRequest, HttpUpstream, initialized, json_answer
 
-__all__ = ("Protected",)
+__all__ = ("Protected", "ProtectedTools")
+
+TOOL = {"name": "read", "inputSchema": {"type": "object"}}
 
 
 class Protected:
@@ -40,7 +42,7 @@ class Protected:
                 {
                     "issuer": self.url,
                     "authorization_endpoint": f"{self.url}/authorize",
-                    "token_endpoint": f"{self.url}/token",
+                    "token_endpoint": f"{self.url}/oauth/token",
                     "registration_endpoint": f"{self.url}/register",
                     "code_challenge_methods_supported": ["S256"],
                     "response_types_supported": ["code"],
@@ -55,7 +57,7 @@ class Protected:
             self.scope = request.query.get("scope", self.scope)
             back = {"code": "the-code", "state": request.query["state"]}
             return Answer(302, {"Location": f"{request.query['redirect_uri']}?{urlencode(back)}"})
-        if path == "/token":
+        if path == "/oauth/token":
             return self.token(request.form)
         if request.headers.get("authorization", "").removeprefix("Bearer ") not in self.valid:
             where = f"{self.url}/.well-known/oauth-protected-resource/mcp"
@@ -87,3 +89,20 @@ class Protected:
             "scope": self.scope,
         }
         return json_answer(reply)
+
+    def revoke(self) -> None:
+        """Accept none of the tokens that were given out."""
+        self.valid.clear()
+        self.grants.append("revoked")
+
+
+class ProtectedTools(Protected):
+    """A server that lists one tool to those that have signed in."""
+
+    async def handle(self, request: HttpRequest) -> Answer:
+        if request.path == "/mcp" and request.message["method"] == "tools/list":
+            token = request.headers.get("authorization", "").removeprefix("Bearer ")
+            if token in self.valid:
+                reply = {"jsonrpc": "2.0", "id": request.message["id"], "result": {"tools": [TOOL]}}
+                return json_answer(reply)
+        return await super().handle(request)

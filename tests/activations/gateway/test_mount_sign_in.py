@@ -11,8 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 from gateway_kit import MountedHub, mounted, until
-from http_upstream import Answer, HttpRequest, json_answer, listening
-from protected_upstream import Protected
+from http_upstream import listening
+from protected_upstream import ProtectedTools
 
 from activations.gateway.mount_config import MountError, parse_mount
 from activations.gateway.transports.oauth import SignIn
@@ -23,20 +23,6 @@ from plexus.runtime.question_feed import OpenQuestion
 from plexus.runtime.run import Run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(90)]
-
-TOOL = {"name": "read", "inputSchema": {"type": "object"}}
-
-
-class ProtectedTools(Protected):
-    """A server that lists one tool to those that have signed in."""
-
-    async def handle(self, request: HttpRequest) -> Answer:
-        if request.path == "/mcp" and request.message["method"] == "tools/list":
-            token = request.headers.get("authorization", "").removeprefix("Bearer ")
-            if token in self.valid:
-                reply = {"jsonrpc": "2.0", "id": request.message["id"], "result": {"tools": [TOOL]}}
-                return json_answer(reply)
-        return await super().handle(request)
 
 
 @asynccontextmanager
