@@ -211,6 +211,9 @@ class Prompter:
             loop.add_reader(self._fd, _set_done, readable)
             try:
                 await readable
+            except asyncio.CancelledError:
+                self._say("")  # what follows begins a line
+                raise
             finally:
                 loop.remove_reader(self._fd)
             typed = os.read(self._fd, 4096)

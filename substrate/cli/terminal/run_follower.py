@@ -96,6 +96,8 @@ class RunFollower:
                     event = item.event
                     if item.time_ms is not None:
                         self._display.stamp(item.time_ms)
+                    if event.get("type") in TERMINALS:
+                        await self._cancel_questions()  # a prompt may wait in the line
                     self._display.show(event, item.text)
                     if event.get("type") == "request":
                         self._ask(call, event)
