@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,9 @@ from plexus.runtime.changes import Change
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 URI = "mount://up/file:///a"
+#: Timeout for a program to listen.
+START_S = 30.0
+HTTP_PROGRAM = Path(__file__).with_name("http_program.py")
 OTHER = Principal("other", frozenset())
 
 
@@ -31,6 +37,31 @@ async def subscribable(
     async with mounted(folder, {"up": entry("subscribe", session=session)}) as here:
         here.hub.on_change(lambda change: changes.append(change) if change.uri else None)
         yield here, changes
+
+
+def free_port() -> int:
+    """Return a port that a server can use repeatedly."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@contextmanager
+def http_program(port: int) -> Iterator[None]:
+    """Run a server over HTTP on this port, and kill it."""
+    with subprocess.Popen([sys.executable, str(HTTP_PROGRAM), str(port)]) as process:
+        try:
+            end = time.monotonic() + START_S
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+                    break
+                except OSError:
+                    assert time.monotonic() < end, "the server did not start in time"
+                    time.sleep(0.05)
+            yield
+        finally:
+            process.kill()
 
 
 async def subscribed(here: MountedHub, *expected: str) -> None:
@@ -100,6 +131,28 @@ async def test_a_lost_session_is_replaced_and_a_missed_update_is_made_up_for(
         await until(lambda: changes)  # without any call
         assert changes == [Change("resource", URI)]
         await subscribed(here, "file:///a")
+
+
+@pytest.mark.slow
+async def test_a_session_that_the_server_has_forgotten_is_subscribed_again(tmp_path: Path) -> None:
+    port, tea = free_port(), "mount://up/note://tea"
+    changes: list[Change] = []
+    table = {"url": f"http://127.0.0.1:{port}/mcp", "session": "shared"}
+    async with AsyncExitStack() as stack:
+        with http_program(port):
+            here = await stack.enter_async_context(mounted(tmp_path, {"up": table}))
+            here.hub.on_change(lambda change: changes.append(change) if change.uri else None)
+            here.hub.watched_resources.add(tea, LOCAL)
+            await subscribed(here, "note://tea")
+            assert changes == []
+        with http_program(port):  # it answers 404 to the session of the process before
+            await subscribed(here, "note://tea")
+            await until(lambda: changes)
+            assert changes == [Change("resource", tea)]  # an update may have been missed
+            changes.clear()
+            await here.text_of("up.touch")
+            await until(lambda: changes)
+            assert here.gateway.mounts["up"].describe_state()["restarts"] == 0
 
 
 async def test_a_principal_that_may_not_read_a_resource_subscribes_to_nothing(
