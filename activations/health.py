@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Literal
 
+import msgspec
 from annotated_types import Ge, Le
 
 from plexus import Activation, Context, Event, method
@@ -174,7 +175,7 @@ class Health(Activation):
             versions=_versions(ctx.plexus.version),
             activations=probes,
             runs=ctx.plexus.runs.counts() | _threads(ctx.plexus),
-            limits=dict(vars(ctx.plexus.limits)),
+            limits=msgspec.structs.asdict(ctx.plexus.limits),
             notices=list(ctx.plexus.notices),
             skipped=[SkippedPlugin(*each) for each in ctx.plexus.skipped.items()],
             server=ctx.plexus.describe_server(),

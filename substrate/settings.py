@@ -9,10 +9,6 @@ This module never opens `substrate.toml`. Its text is passed in `ProjectFiles`, 
 unless the folder is trusted (`substrate.security.folder_trust`).
 """
 
-from __future__ import annotations
-
-import dataclasses
-import functools
 import math
 import operator
 import os
@@ -21,13 +17,18 @@ import stat
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
 
 from plexus.registry.lazy import resolve
 from plexus.registry.selection import check_patterns
 from substrate.server.limits import ServerLimits
 
 __all__ = (
+    "ACTIVATIONS_FOLDER",
+    "DEFAULTS",
     "FILE",
     "FOLDER_VARIABLE",
     "PREFIX",
@@ -46,6 +47,7 @@ __all__ = (
     "parse_value",
     "read_settings",
     "setting_names",
+    "type_of_setting",
     "variable_of",
 )
 
@@ -58,6 +60,8 @@ TOKEN = "SUBSTRATE_TOKEN"
 #: The folder of the operator's plugin files. Read before all other settings, because it decides
 #: which files need trust.
 FOLDER_VARIABLE = "SUBSTRATE_ACTIVATIONS_FOLDER"
+#: The default of the setting `activations_folder`.
+ACTIVATIONS_FOLDER: Final = "activations.d"
 #: The mode of the placeholders of the sandbox (`protected_paths`), which imports too much here.
 PLACEHOLDER_MODE = 0o1500
 #: The table of mounts in the file, which is not a setting.
@@ -79,12 +83,13 @@ BOOLEANS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """All settings with their defaults. The metadata has the bounds, named as in pydantic."""
+# A structure and not a dataclass, with evaluated annotations: creating the class and reading the
+# types of its fields would take 3 % of a start.
+class Settings(msgspec.Struct, frozen=True):
+    """All settings with their defaults and bounds."""
 
     #: TCP port of the server. 0 selects a free port.
-    port: int = dataclasses.field(default=4444, metadata={"ge": 0, "le": 65535})
+    port: Annotated[int, Meta(ge=0, le=65535)] = 4444
     #: Address to listen on. An address that other machines can reach also requires `hosts`.
     bind: str = "127.0.0.1"
     #: Authentication over HTTP and WebSocket. `token` requires a token from every client; `off`
@@ -107,7 +112,7 @@ class Settings:
     #: Additional activations to load: `module:Class`, `module`, or the path of a Python file.
     activation: tuple[str, ...] = ()
     #: Folder of plugin files, relative to the project folder.
-    activations_folder: str = "activations.d"
+    activations_folder: str = ACTIVATIONS_FOLDER
     #: Offer only these methods and namespaces, and the server's own: patterns such as `bash` or
     #: `arbor.tree_*`. Activations that are not offered are not imported.
     only: tuple[str, ...] = ()
@@ -129,17 +134,17 @@ class Settings:
     #: first matching pattern applies; it cannot record more than `record` or the method allows.
     record_methods: tuple[str, ...] = ()
     #: Days until a finished run is deleted. Pinned runs are kept.
-    history_days: float = dataclasses.field(default=7.0, metadata={"ge": 0, "le": 36500})
+    history_days: Annotated[float, Meta(ge=0, le=36500)] = 7.0
     #: Maximum bytes of all recorded runs together. The oldest finished runs are deleted first.
-    history_bytes: int = dataclasses.field(default=1_000_000_000, metadata={"ge": 0})
+    history_bytes: Annotated[int, Meta(ge=0)] = 1_000_000_000
     #: Other days for some methods or outcomes, as `pattern=days` or `pattern@outcome=days`, for
     #: example `*@failed=30` or `health.*=1`. The first match applies. Outcomes are
     #: `succeeded`, `failed` and `cancelled`.
     history_methods: tuple[str, ...] = ()
     #: Days until a tree without owners is archived. An archived tree can no longer be claimed.
-    arbor_scheduled_days: float = dataclasses.field(default=7.0, metadata={"ge": 0})
+    arbor_scheduled_days: Annotated[float, Meta(ge=0)] = 7.0
     #: Days until an archived tree is deleted permanently.
-    arbor_archived_days: float = dataclasses.field(default=30.0, metadata={"ge": 0})
+    arbor_archived_days: Annotated[float, Meta(ge=0)] = 30.0
     #: Default model for chat sessions, as `provider:model`, for example `anthropic:...`.
     chat_model: str = "echo:echo"
     #: Additional servers with an OpenAI-compatible API, as `name=URL`. With
@@ -152,11 +157,11 @@ class Settings:
     #: to the tools of Claude Code itself.
     chat_claude_unconfined: bool = False
     #: Seconds without output after which a model request times out.
-    chat_silent_s: float = dataclasses.field(default=120.0, metadata={"ge": 1})
+    chat_silent_s: Annotated[float, Meta(ge=1)] = 120.0
     #: Folders with templates, in addition to the built-in ones. Relative to the project folder.
     templates_path: tuple[str, ...] = ()
     #: Seconds that running calls may take to finish after the input of `--stdio` has ended.
-    eof_grace_s: float = dataclasses.field(default=2.0, metadata={"ge": 0})
+    eof_grace_s: Annotated[float, Meta(ge=0)] = 2.0
     #: Whether `--stdio` also starts a server for the project, unless one is running. You can then
     #: watch the runs in a browser.
     watch: bool = False
@@ -168,7 +173,7 @@ class Settings:
     #: can decide otherwise for its own runs.
     on_disconnect: Literal["keep", "cancel"] = "keep"
     #: Seconds without connections and runs after which the server stops. 0 disables this.
-    idle_exit_s: float = dataclasses.field(default=0.0, metadata={"ge": 0})
+    idle_exit_s: Annotated[float, Meta(ge=0)] = 0.0
     #: Whether programs such as Claude Code can connect to the editor in the page (`claude --ide`).
     #: Claude Code connects automatically only if exactly one editor is running for the folder.
     ide: Literal["off", "on"] = "off"
@@ -193,16 +198,16 @@ class Settings:
     #: all.
     mcp_progress: Literal["asked", "always"] = "asked"
     #: Maximum progress notifications per second and call. 0 sends one for every event.
-    mcp_progress_rate: float = dataclasses.field(default=20.0, metadata={"ge": 0})
+    mcp_progress_rate: Annotated[float, Meta(ge=0)] = 20.0
     #: Maximum characters in an MCP result. Longer output keeps its head and tail and links to the
     #: full log. Claude Code moves results above 50,000 characters to a file unless the tool
     #: declares a higher limit; every tool does so if this is set higher.
-    mcp_result_chars: int = dataclasses.field(default=48_000, metadata={"ge": 1000})
+    mcp_result_chars: Annotated[int, Meta(ge=1000)] = 48_000
     #: Maximum entries per page of an MCP list.
-    mcp_page_size: int = dataclasses.field(default=1000, metadata={"ge": 1})
+    mcp_page_size: Annotated[int, Meta(ge=1)] = 1000
     #: Seconds after which the server closes an MCP response stream, so that the client reconnects
     #: and resumes (revision 2025-11-25). 0 disables this.
-    mcp_stream_s: float = dataclasses.field(default=0.0, metadata={"ge": 0})
+    mcp_stream_s: Annotated[float, Meta(ge=0)] = 0.0
     #: Minimum level of log lines on stderr. `info` and `debug` include one line for each run that
     #: ends.
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
@@ -211,15 +216,18 @@ class Settings:
     #: Whether log lines of runs include the arguments, which may contain secrets.
     log_arguments: bool = False
     #: All limits. Set one in the environment as `SUBSTRATE_LIMITS__RUN_S`, for example.
-    limits: ServerLimits = dataclasses.field(default_factory=ServerLimits)
+    limits: ServerLimits = msgspec.field(default_factory=ServerLimits)
+
+
+#: All settings with their defaults.
+DEFAULTS: Final = Settings()
 
 
 class SettingsError(Exception):
     """Invalid value of a setting. The message names the origin, the setting and what is allowed."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """The settings in force, with their origins."""
 
     settings: Settings
@@ -230,8 +238,7 @@ class Loaded:
     unknown: list[str]
 
 
-@dataclasses.dataclass(frozen=True)
-class Skipped:
+class Skipped(msgspec.Struct, frozen=True):
     """Files of the project folder that were not loaded, and what to do about it.
 
     `message` and `next` contain no text from the folder, because models read them.
@@ -247,8 +254,7 @@ class Skipped:
     details: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class ProjectFiles:
+class ProjectFiles(msgspec.Struct, frozen=True):
     """Everything that is loaded from the project folder. Empty unless the folder is trusted."""
 
     #: The content of `substrate.toml`.
@@ -256,7 +262,7 @@ class ProjectFiles:
     #: The folder whose plugin files are loaded from disk without verification.
     folder: Path | None = None
     #: The verified content of Python files by path, loaded instead of the files on disk.
-    sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+    sources: Mapping[str, bytes] = msgspec.field(default_factory=dict)
     #: The paths in `sources` that are plugin files themselves.
     plugins: tuple[str, ...] = ()
     #: Whether the folder is trusted with any content: permanently, or for this start.
@@ -282,7 +288,7 @@ def operator_folder() -> Path | None:
 
 def files_to_trust(project: Path) -> list[str]:
     """Return the names of files in the project folder that need trust. Opens no file."""
-    named = os.environ.get(FOLDER_VARIABLE) or Settings.activations_folder
+    named = os.environ.get(FOLDER_VARIABLE) or ACTIVATIONS_FOLDER
     names = [FILE] if operator_folder() else [FILE, named]
     return [name for name in names if is_there(project / name)]
 
@@ -336,13 +342,13 @@ def read_settings(flags: Mapping[str, Any], content: bytes | None = None) -> Loa
 
 def setting_names() -> list[str]:
     """Return the names of all settings, limits as `limits.run_s` and so on."""
-    names = [field.name for field in dataclasses.fields(Settings) if field.name != "limits"]
-    return names + [f"limits.{field.name}" for field in dataclasses.fields(ServerLimits)]
+    names = [name for name in Settings.__struct_fields__ if name != "limits"]
+    return names + [f"limits.{name}" for name in ServerLimits.__struct_fields__]
 
 
 def allowed(name: str) -> str:
     """Return a phrase that describes the allowed values of a setting."""
-    hint, bounds = _hint(name)
+    hint, bounds = type_of_setting(name)
     least, most, above = (bounds.get(bound) for bound in ("ge", "le", "gt"))
     if typing.get_origin(hint) is Literal:
         return "one of " + ", ".join(typing.get_args(hint))
@@ -356,18 +362,18 @@ def allowed(name: str) -> str:
     return f"{kind} above {above}" if above is not None else f"{kind} of at least {least}"
 
 
-@functools.cache
-def _hints(owner: type) -> dict[str, Any]:
-    return typing.get_type_hints(owner)
-
-
-def _hint(name: str) -> tuple[Any, Mapping[str, Any]]:
-    """Return the type of a setting and its bounds."""
+def type_of_setting(name: str) -> tuple[Any, Mapping[str, Any]]:
+    """Return the type of a setting and its bounds, as `ge`, `le` and `gt`."""
     owner, _, limit = name.rpartition(".")
     if owner:
         # A limit of zero would refuse everything.
-        return _hints(ServerLimits)[limit], {"gt": 0}
-    return _hints(Settings)[name], Settings.__dataclass_fields__[name].metadata
+        return type(getattr(DEFAULTS.limits, limit)), {"gt": 0}
+    hint: Any = Settings.__annotations__[name]
+    if typing.get_origin(hint) is not Annotated:
+        return hint, {}
+    kind, meta = typing.get_args(hint)
+    bounds = {bound: getattr(meta, bound) for bound in COMPARISONS}
+    return kind, {bound: value for bound, value in bounds.items() if value is not None}
 
 
 # --- reading ----------------------------------------------------------------------------------
@@ -414,7 +420,7 @@ def parse_setting(name: str, value: Any, origin: str, *, is_text: bool) -> Any:
 
     Raises SettingsError with the origin of the value and with what is allowed.
     """
-    hint, bounds = _hint(name)
+    hint, bounds = type_of_setting(name)
     if is_text and hint == tuple[str, ...]:  # in a variable, a list is separated by commas
         value = [*filter(None, value.split(","))]
     if name in PATTERNS:

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from plexus.errors import InvalidParams
-from plexus.limits import Limits
+from plexus.limits import DEFAULT_LIMITS
 from plexus.rpc import wire
 from plexus.text import shorten
 
@@ -126,7 +126,7 @@ def invalid_params(
     error: ValueError,
     unknown: Sequence[str] = (),
     known: Sequence[str] = (),
-    listed: int = Limits.errors_listed,
+    listed: int = DEFAULT_LIMITS.errors_listed,
 ) -> InvalidParams:
     """Return an error with a summary, and the first errors in `data["errors"]`.
 

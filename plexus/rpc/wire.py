@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from plexus.errors import InvalidEvent, TooBig
-from plexus.limits import Limits
+from plexus.limits import DEFAULT_LIMITS, Limits
 from plexus.rpc.event_encoder import encode_event, event_encoders, event_text
 from plexus.rpc.json_values import INTEGERS, find_fault, find_large_integer, plain, read_value
 from plexus.text import shorten
@@ -324,7 +324,7 @@ def encode_error(
     message: str,
     data: Any = None,
     *,
-    limit: int = Limits.error_bytes,
+    limit: int = DEFAULT_LIMITS.error_bytes,
 ) -> bytes:
     """Return an error response of at most `limit` bytes, without `data` if it is None."""
     reply = _error_reply(request_id, code, message, data)

@@ -6,7 +6,6 @@ the HTTP server and rich are imported by name on first use.
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import os
 import re
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from plexus.errors import PlexusError
 from plexus.registry.lazy import resolve
@@ -24,6 +24,7 @@ from plexus.version import __version__
 from substrate.cli.numbers import Number, WholeNumber
 from substrate.garbage import exempt_start
 from substrate.settings import (
+    DEFAULTS,
     FILE,
     TOKEN,
     Loaded,
@@ -34,6 +35,7 @@ from substrate.settings import (
     files_to_trust,
     read_settings,
     setting_names,
+    type_of_setting,
     variable_of,
 )
 from substrate.standard_streams import open_missing_descriptors
@@ -58,10 +60,6 @@ __all__ = (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-#: Types of the settings. A root flag with one of these names sets a setting; every other root flag
-#: applies to a single start.
-HINTS = typing.get_type_hints(Settings)
 
 #: Import path of every subcommand's click command, by name.
 COMMANDS = {
@@ -259,8 +257,9 @@ def setting_option(
     `default` replaces a default value that does not explain itself in the help text.
     """
     name = name or flag.removeprefix("--").replace("-", "_")
-    hint, field = HINTS[name], Settings.__dataclass_fields__[name]
-    default = default or (f"{field.default:g}" if hint is float else str(field.default))
+    hint, bounds = type_of_setting(name)
+    value = getattr(DEFAULTS, name)
+    default = default or (f"{value:g}" if hint is float else str(value))
     with_default = f"{text}  [default: {default}]"
     if hint is bool:
         return click.option(flag, name, is_flag=True, default=None, help=text)
@@ -270,8 +269,8 @@ def setting_option(
     if typing.get_origin(hint) is typing.Literal:
         kind = click.Choice(typing.get_args(hint))
     elif hint in (int, float):
-        bounds = field.metadata.get("ge"), field.metadata.get("le")
-        kind = WholeNumber(*bounds) if hint is int else Number(*bounds)
+        ends = bounds.get("ge"), bounds.get("le")
+        kind = WholeNumber(*ends) if hint is int else Number(*ends)
     return click.option(flag, name, type=kind, metavar=metavar, help=with_default)
 
 
@@ -399,7 +398,7 @@ def start(ctx: click.Context) -> None:
         raise click.UsageError(str(error)) from error
     program = ctx.find_object(Program)
     if program is not None:
-        files = dataclasses.replace(files, activations=program.activations, command=program.command)
+        files = replace(files, activations=program.activations, command=program.command)
     ctx.meta[PROGRAM] = program
     ctx.meta[FILES] = files = _with_origin(files, loaded)
     ctx.meta[LOADED] = loaded
@@ -501,7 +500,7 @@ def may_ask(ctx: click.Context, *, stdio: bool) -> bool:
 
 def _with_origin(files: ProjectFiles, loaded: Loaded) -> ProjectFiles:
     named = loaded.origins.get("activation") == FILE
-    return dataclasses.replace(files, names_activations=named) if named else files
+    return replace(files, names_activations=named) if named else files
 
 
 # --- settings ---------------------------------------------------------------------------------
@@ -514,8 +513,12 @@ def settings_of(ctx: click.Context) -> Settings:
 
 
 def setting_flags(ctx: click.Context) -> dict[str, Any]:
-    """Return the values of the root flags that set a setting."""
-    return {name: value for name, value in ctx.find_root().params.items() if name in HINTS}
+    """Return the values of the root flags that set a setting: those with the name of one."""
+    return {
+        name: value
+        for name, value in ctx.find_root().params.items()
+        if name in Settings.__struct_fields__
+    }
 
 
 def discard_output() -> None:

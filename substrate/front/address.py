@@ -12,7 +12,6 @@ addition, where the system supports that.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import hashlib
 import os
@@ -58,9 +57,9 @@ def server_key(settings: Settings, files: ProjectFiles, project: Path) -> str:
         str(project),
         str(data_folder()),
         *(
-            f"{field.name}={getattr(settings, field.name)!r}"
-            for field in dataclasses.fields(settings)
-            if field.name not in UNRELATED
+            f"{name}={getattr(settings, name)!r}"
+            for name in settings.__struct_fields__
+            if name not in UNRELATED
         ),
         *(
             f"{name}={value}"

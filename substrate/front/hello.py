@@ -15,10 +15,11 @@ The hello is binary, because values of environment variables may be any bytes ex
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from substrate.settings import Settings, SettingsError, parse_setting
 
@@ -111,7 +112,7 @@ def apply_view_settings(settings: Settings, texts: Sequence[str]) -> Settings:
         }
     except SettingsError as error:
         raise ValueError(str(error)) from None
-    return dataclasses.replace(settings, **values)
+    return replace(settings, **values)
 
 
 def _text(value: Any) -> str:

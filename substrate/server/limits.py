@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Self
+
+import msgspec
 
 from plexus.limits import Limits
 
@@ -12,8 +13,7 @@ __all__ = ("ServerLimits",)
 KIB = 1024
 
 
-@dataclasses.dataclass(frozen=True)
-class ServerLimits(Limits):
+class ServerLimits(Limits, frozen=True):
     """The limits in force in a server. Sizes are in bytes, times in seconds."""
 
     #: Header of one HTTP request. The largest tokens, those of OAuth, are a few KiB.
@@ -79,4 +79,4 @@ class ServerLimits(Limits):
 
         Transports use their defaults if the hub has only the limits of the core.
         """
-        return limits if isinstance(limits, cls) else cls(**vars(limits))
+        return limits if isinstance(limits, cls) else cls(**msgspec.structs.asdict(limits))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from limit_table import DOCUMENT, filled
 from substrate.cli.commands.config import limit_rows
 from substrate.server.limits import ServerLimits
 
-NAMES = [field.name for field in dataclasses.fields(ServerLimits)]
+NAMES = list(ServerLimits.__struct_fields__)
 #: The cases that tests of a limit must cover, declared with `@pytest.mark.limit(name, *parts)`.
 PARTS = {"at", "past", "after"}
 

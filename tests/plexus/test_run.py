@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+import msgspec
 import pytest
 from conftest import OpenHub
 from hub_calls import OTHER, call, follow, happened, ignore, local, quiet, read, settled, until
@@ -329,7 +329,7 @@ async def test_a_gap_is_encoded_with_its_first_and_last_item() -> None:
 
 @pytest.mark.parametrize("log_items", [10, 300, 8192])
 async def test_the_owner_never_finds_a_gap(log_items: int, open_hub: OpenHub) -> None:
-    hub = open_hub(Flow(), limits=dataclasses.replace(SMALL, log_items=log_items))
+    hub = open_hub(Flow(), limits=msgspec.structs.replace(SMALL, log_items=log_items))
     made = hub.call("flow.count", {"to": 3000})
     events: list[Event] = []
     async with aclosing(made.run.batches(owner=True)) as batches:

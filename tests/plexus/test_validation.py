@@ -9,7 +9,7 @@ from conftest import OpenHub
 from pydantic import BaseModel
 
 from plexus import Activation, InvalidParams, method
-from plexus.limits import Limits
+from plexus.limits import DEFAULT_LIMITS
 from plexus.registry.uri_templates import Template
 from plexus.registry.validation import nearest
 
@@ -98,8 +98,8 @@ async def test_validation_of_a_large_list_stops_at_its_first_error(open_hub: Ope
 
 async def test_a_long_list_of_errors_is_cut_and_the_rest_is_counted(open_hub: OpenHub) -> None:
     error = await refusal(open_hub, "plain", command="x", counts=["a"] * 100)
-    assert len(error.data["errors"]) == Limits.errors_listed
-    assert error.data["more"] == 100 - Limits.errors_listed
+    assert len(error.data["errors"]) == DEFAULT_LIMITS.errors_listed
+    assert error.data["more"] == 100 - DEFAULT_LIMITS.errors_listed
     unknown = {f"k{number}": 1 for number in range(25_000)}
     error = await refusal(open_hub, "plain", command="x", **unknown)
     assert [entry["at"] for entry in error.data["errors"]] == list(unknown)[:20]

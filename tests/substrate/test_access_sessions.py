@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import fcntl
 import hashlib
 import hmac
@@ -14,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from network import Server, bearer, serving
 from websockets.sync.client import connect
@@ -392,7 +392,7 @@ async def test_a_session_that_is_revoked_during_an_update_is_refused(world: Worl
 
 async def test_one_principal_ends_its_own_sessions_only(tmp_path: Path) -> None:
     """Regardless of how many it creates, and through how many tokens."""
-    limits = dataclasses.replace(ServerLimits(), sessions_per_principal=3, sessions=5)
+    limits = msgspec.structs.replace(ServerLimits(), sessions_per_principal=3, sessions=5)
     world = World(tmp_path, limits)
     own = await new_session(world.access, MAIN)
     tokens = [world.tokens.add(name, None, principal="ada") for name in ("one", "two")]

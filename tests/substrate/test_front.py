@@ -771,7 +771,7 @@ def test_an_entry_for_a_host_can_have_the_flag(project: Path) -> None:
 
 
 def test_every_setting_of_a_view_is_a_setting() -> None:
-    assert set(VIEW_SETTINGS) <= set(Settings.__dataclass_fields__)
+    assert set(VIEW_SETTINGS) <= set(Settings.__struct_fields__)
 
 
 def test_the_log_of_the_server_is_in_the_state_folder(project: Path) -> None:

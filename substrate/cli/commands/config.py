@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from substrate.cli.main import files_of, loaded_of, settings_of
 from substrate.cli.schema_options import format_value
@@ -133,14 +134,14 @@ def _rows(loaded: Loaded, ctx: click.Context) -> list[Row]:
 
 
 def field_comments(cls: type) -> dict[str, str]:
-    """Return the `#:` comment above each field of a dataclass, read from the source.
+    """Return the `#:` comment above each field of a structure, read from the source.
 
     Fields of a base class come first. A field without a comment shares the comment of the field
     above. Without source code the result is empty.
     """
     found: dict[str, str] = {}
     for owner in reversed(cls.__mro__):
-        if not dataclasses.is_dataclass(owner):
+        if owner is msgspec.Struct or not issubclass(owner, msgspec.Struct):
             continue
         try:
             found |= _comments(inspect.getsource(owner))
@@ -150,7 +151,7 @@ def field_comments(cls: type) -> dict[str, str]:
 
 
 def _comments(source: str) -> dict[str, str]:
-    """Return the comment above each field in the source of a dataclass."""
+    """Return the comment above each field in the source of a structure."""
     found: dict[str, str] = {}
     comment: list[str] = []
     fresh = True

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from plexus.registry.plugins import BrokenPlugin, load_plugins
 from plexus.runtime.hub import Plexus
@@ -44,7 +44,7 @@ def dev(
     """
     settings, files = settings_of(ctx), author_files(ctx)
     if port is not None:
-        settings = dataclasses.replace(settings, port=port)
+        settings = replace(settings, port=port)
     root = ctx.find_root().params
     stdio, mcp = stdio or root["stdio"], mcp or root["mcp"]
     serve = server_entry(ctx, stdio=stdio, mcp=mcp)

@@ -18,7 +18,7 @@ from substrate.security.folder_trust.records import (
     remove_record,
     write_record,
 )
-from substrate.settings import FILE, Settings, files_to_trust
+from substrate.settings import ACTIVATIONS_FOLDER, FILE, files_to_trust
 
 __all__ = ("trust",)
 
@@ -65,7 +65,7 @@ def _trust_now(folder: Path, *, as_json: bool) -> None:
             print_json_line({"folder": str(folder), "trusted": False, "files": []})
             return
         click.echo(
-            f"{shown} has no {FILE} and no {Settings.activations_folder}, so there is nothing to "
+            f"{shown} has no {FILE} and no {ACTIVATIONS_FOLDER}, so there is nothing to "
             "trust. If you are going to create them, use --always."
         )
         return
@@ -101,7 +101,7 @@ def _trust_always(folder: Path, *, as_json: bool) -> None:
         return
     click.echo(
         f"Trusted {escape_controls(str(folder))} always: its {FILE} and "
-        f"{Settings.activations_folder} are loaded, including future changes. "
+        f"{ACTIVATIONS_FOLDER} are loaded, including future changes. "
         "`substrate trust --revoke` undoes this."
     )
 

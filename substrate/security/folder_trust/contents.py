@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from plexus.registry.activation_tree import NAME_LENGTH
 from plexus.registry.plugin_namespaces import namespaces_in
-from substrate.settings import FILE, FOLDER_VARIABLE, Settings, is_there, operator_folder
+from substrate.settings import ACTIVATIONS_FOLDER, FILE, FOLDER_VARIABLE, is_there, operator_folder
 
 __all__ = (
     "Contents",
@@ -94,7 +94,7 @@ class Contents:
 def plugin_folder(settings: bytes | None) -> str:
     """Return the folder of plugin files, from the environment, these settings or the default."""
     named = _settings_table(settings).get("activations_folder")
-    default = named if isinstance(named, str) else Settings.activations_folder
+    default = named if isinstance(named, str) else ACTIVATIONS_FOLDER
     return os.environ.get(FOLDER_VARIABLE) or default
 
 

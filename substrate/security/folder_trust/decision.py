@@ -37,10 +37,10 @@ from substrate.security.folder_trust.contents import (
 )
 from substrate.security.folder_trust.records import Record, RecordError, read_record, write_record
 from substrate.settings import (
+    ACTIVATIONS_FOLDER,
     FILE,
     FOLDER_VARIABLE,
     ProjectFiles,
-    Settings,
     Skipped,
     files_to_trust,
 )
@@ -142,7 +142,7 @@ def changes(record: Record, contents: Contents) -> list[str]:
 
 def unsafe_reason(folder: Path) -> str | None:
     """Return why other users could change the contents of the folder; None if they cannot."""
-    plugins = folder / (os.environ.get(FOLDER_VARIABLE) or Settings.activations_folder)
+    plugins = folder / (os.environ.get(FOLDER_VARIABLE) or ACTIVATIONS_FOLDER)
     for path in (folder, folder / FILE, plugins, *itertools.islice(plugins.glob("*.py"), DETAILS)):
         try:
             found = path.stat()

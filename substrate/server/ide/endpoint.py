@@ -12,7 +12,6 @@ pings.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import os
 import time
@@ -21,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mcp_view.editor import EditorConnection, EditorServer
@@ -125,7 +125,7 @@ class Endpoint:
         self._project = project
         self._lock_in_project = lock_in_project
         self._on_refused = on_refused
-        self._limits = dataclasses.replace(
+        self._limits = replace(
             ServerLimits.of(hub.limits), message_bytes=MESSAGE_BYTES, connections=CONNECTIONS
         )
         self._mcp = EditorServer(

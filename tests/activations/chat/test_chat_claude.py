@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from chat_hub import Room, Script, error_of, text_in
 from claude_stand_in import StandIn, answers, asks, crashes, is_silent, says, spawns, uses
@@ -223,7 +223,7 @@ async def test_claude_code_is_refused_with_a_sandbox_unless_allowed(
         chat_claude_command=claude.command,
         chat_claude_unconfined=True,
     )
-    confined = dataclasses.replace(allowed, chat_claude_unconfined=False)
+    confined = msgspec.structs.replace(allowed, chat_claude_unconfined=False)
     # The session was created while Claude Code was allowed, and cannot continue once it is refused.
     steps = (
         (confined, "claudecode.create", {"name": "s"}),
