@@ -7,6 +7,9 @@ INSTALLED := $(VENV)/.installed
 # With the dependencies of tests, checks and benchmarks.
 COMPLETE := $(VENV)/.complete
 
+# Python keeps its bytecode: without it, each process that a test starts compiles the whole program.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test test-failed test-fast lowest check format manifest docs bench conformance node dist mcpb clean
 
 # Install, and serve on http://127.0.0.1:4444.
