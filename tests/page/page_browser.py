@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -89,7 +90,7 @@ class Site:
         foreign: list[str] = []
         errors: list[str] = []
         if not lenient:
-            context.route("**/*", lambda route: _pass(route, self.origin, foreign))
+            context.route(_outside(self.origin), lambda route: _refuse(route, foreign))
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on(
@@ -129,12 +130,17 @@ class Site:
         return terminal.get("result", terminal)
 
 
-def _pass(route: Route, origin: str, foreign: list[str]) -> None:
-    if route.request.url.startswith((origin, "data:")):
-        route.continue_()
-    else:
-        foreign.append(route.request.url)
-        route.abort()
+def _outside(origin: str) -> re.Pattern[str]:
+    """Return a pattern of all URLs but those of an origin and of data.
+
+    The driver matches a pattern itself; a function would be asked for each of the page's modules.
+    """
+    return re.compile(rf"^(?!{re.escape(origin)}(?:/|$)|data:)")
+
+
+def _refuse(route: Route, foreign: list[str]) -> None:
+    foreign.append(route.request.url)
+    route.abort()
 
 
 @contextmanager
