@@ -21,13 +21,25 @@ from typing import Any, NamedTuple
 from .node import LATEST, PACKAGES, STABLE, NotInstalled, installed, node
 from .serving import serving
 
-__all__ = ("LEGS", "Leg", "Outcome", "read_outcome", "run_leg", "run_legs")
+__all__ = (
+    "LEGS",
+    "REVISIONS",
+    "Leg",
+    "Outcome",
+    "leg_of",
+    "read_outcome",
+    "run_leg",
+    "run_legs",
+    "scenarios_of",
+)
 
 SUITE = "@modelcontextprotocol/conformance"
 REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
-#: Timeout of a leg, and how many run concurrently: they mostly wait.
+#: The revisions with a requirement set.
+REQUIREMENTS = ("2025-11-25", "2026-07-28")
+#: Timeout of a leg, and how many run concurrently: they wait for most of their time.
 LEG_S = 150.0
-CONCURRENT_LEGS = 3
+CONCURRENT_LEGS = 6
 
 Check = Mapping[str, Any]
 
@@ -45,12 +57,20 @@ class Leg(NamedTuple):
         return f"{PACKAGES[self.folder][SUITE]} {' '.join(self.options)}"
 
 
+def leg_of(revision: str) -> Leg:
+    """Return the leg that runs every scenario of a revision.
+
+    A requirement set includes all that `--spec-version` runs, and the extensions.
+    """
+    if revision in REQUIREMENTS:
+        return Leg(LATEST, ("--requirements", revision))
+    return Leg(LATEST, ("--suite", "all", "--spec-version", revision))
+
+
 #: The longest legs first, so that they do not end last.
 LEGS = (
     Leg(LATEST, ("--suite", "all")),
-    Leg(LATEST, ("--requirements", "2026-07-28")),
-    Leg(LATEST, ("--requirements", "2025-11-25")),
-    *(Leg(LATEST, ("--suite", "all", "--spec-version", each)) for each in reversed(REVISIONS)),
+    *(leg_of(each) for each in reversed(REVISIONS)),
     Leg(STABLE, ("--suite", "all")),
 )
 
@@ -113,6 +133,20 @@ def run_leg(leg: Leg, url: str) -> Outcome:
         except subprocess.TimeoutExpired as late:
             printed = late.stdout.decode() if isinstance(late.stdout, bytes) else ""
         return Outcome(leg, read_outcome(printed, Path(folder)), time.monotonic() - began, printed)
+
+
+def scenarios_of(role: str) -> dict[str, tuple[str, ...]]:
+    """Return the scenarios for `client` or `server` with their revisions. Raises NotInstalled.
+
+    Those of extensions have no revision.
+    """
+    suite = installed(LATEST) / "node_modules" / SUITE / "dist" / "index.js"
+    command = [str(node()), str(suite), "list", f"--{role}"]
+    listed = subprocess.run(command, capture_output=True, text=True, timeout=LEG_S, check=True)
+    found = re.findall(r"^ +- (\S+) \[(.*)\]$", listed.stdout, re.M)
+    return {
+        name: tuple(each for each in named.split(",") if each in REVISIONS) for name, named in found
+    }
 
 
 def read_outcome(printed: str, folder: Path) -> dict[str, tuple[Check, ...]]:

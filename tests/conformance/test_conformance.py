@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .legs import LEGS, Leg, Outcome, read_outcome, run_leg, run_legs
+from .legs import LEGS, Leg, Outcome, leg_of, read_outcome, run_leg, run_legs, scenarios_of
 from .node import LATEST, PACKAGES, NotInstalled, installed
 
 #: npm may have to install the suites first, and the first test runs all legs.
@@ -35,6 +35,16 @@ def outcomes(suites: None) -> dict[Leg, Outcome]:  # noqa: ARG001
 def test_a_leg_has_no_failure_and_no_warning(leg: Leg, outcomes: dict[Leg, Outcome]) -> None:
     outcome = outcomes[leg]
     assert outcome.faults == [], outcome.line
+
+
+def test_the_legs_run_every_scenario_at_every_revision_that_has_it(
+    outcomes: dict[Leg, Outcome],
+) -> None:
+    listed = scenarios_of("server")
+    assert listed.keys() == outcomes[LEGS[0]].scenarios.keys()
+    for name, revisions in listed.items():
+        for revision in revisions:
+            assert name in outcomes[leg_of(revision)].scenarios
 
 
 # --- the harness itself --------------------------------------------------------------------------
