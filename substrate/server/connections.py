@@ -197,7 +197,8 @@ class HttpProtocol(StallTimeout, HttpToolsProtocol):
                     return
                 data = rest  # another protocol: ignore the header, the next request follows
             except httptools.HttpParserError:
-                self._refuse_invalid()
+                if not self._ignores_input:  # otherwise it is in what follows a refused header
+                    self._refuse_invalid()
                 return
             else:
                 return
