@@ -62,8 +62,10 @@ _CALL: Final = (
     "rows in the run store, none of which the limit has."
 )
 _HTTP: Final = (
-    "uvicorn and its ASGI messages are a part (see the column of bare ASGI); the rest is the "
-    "guard, admission, the session and the run of the call."
+    "A short call needs no task and no ASGI messages, which saves a seventh of the CPU time of the "
+    "event loop. Of what is left, parsing and writing HTTP with uvicorn takes a fifth, the guard "
+    "and admission a fourteenth, reading the message and preparing its view a sixth, and the run "
+    "more than half. The thread that records runs uses the same interpreter."
 )
 _EVENT: Final = (
     "An event is an object that an asynchronous generator yields, that a log keeps for other "

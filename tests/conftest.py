@@ -64,6 +64,7 @@ LONG_MODULES = {
     "test_chat_claude",
     "test_chat_killed",
     "test_codegen_command",
+    "test_direct_calls",
     "test_from_fastmcp",
     "test_front",
     "test_guide",

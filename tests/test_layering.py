@@ -171,6 +171,7 @@ BROAD_EXCEPTS = {
         2,
         "a route's defect: the request is answered if that is still possible",
     ),
+    "substrate.server.direct_calls": (2, "the error boundary of the app answers the request"),
     "substrate.run_store.redaction": (1, "an author's value may raise anything when it is read"),
     "native_rpc.client.call": (3, "the call is left first, then the exception is re-raised"),
 }

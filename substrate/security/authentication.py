@@ -165,17 +165,22 @@ class Access:
 
     # --- checking -----------------------------------------------------------------------------
 
-    async def authenticate(self, headers: Mapping[bytes, bytes]) -> Credential:
-        """Return the credential of a request with these headers. Raises AccessRefused."""
+    def find(self, headers: Mapping[bytes, bytes]) -> Credential | None:
+        """Return the credential of a request with a token of this server; None for any other."""
         if self.is_open:
             return Credential(LOCAL)
+        bearer = _bearer(headers)
+        return self._from_digest(digest_of(bearer)) if bearer else None
+
+    async def authenticate(self, headers: Mapping[bytes, bytes]) -> Credential:
+        """Return the credential of a request with these headers. Raises AccessRefused."""
+        known = self.find(headers)
+        if known is not None:
+            return known
         bearer = _bearer(headers)
         if not bearer:
             raise self._unauthenticated(NEEDED)
         digest = digest_of(bearer)
-        credential = self._from_digest(digest)
-        if credential is not None:
-            return credential
         session = self._find_session(digest)
         if session is not None:
             credential = self._from_session(await self._mark_used(session))

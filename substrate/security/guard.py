@@ -3,8 +3,8 @@
 It wraps the whole app, so no route can be forgotten, and it fails closed. Checks, in this order:
 the Host must be ours (DNS rebinding), an Origin must be allowed (web pages), a POST body must be
 JSON (forms) and within the size limit, and the request needs a token, or a ticket if it opens a
-stream. The body has not been read by then. A loopback name with another port (port forwarding) is
-accepted for requests with a valid token.
+stream. The body has not been read by then, except that of a short call (`Guard.admits`). A loopback
+name with another port (port forwarding) is accepted for requests with a valid token.
 
 The principal is stored in `scope["principal"]`, and the credential in `scope["credential"]`. What
 stays open after that is ended by `substrate.security.credential_watch` when the credential becomes
@@ -27,7 +27,7 @@ from substrate.security.authentication import Access, Credential
 from substrate.security.cors import is_preflight, send_preflight, with_origin
 from substrate.security.credential_watch import REVOKED, CredentialWatch
 from substrate.security.errors import AccessRefused
-from substrate.security.tickets import accepts_ticket, pop_ticket
+from substrate.security.tickets import PARAMETER, accepts_ticket, pop_ticket
 from substrate.server.asgi import Headers, send_and_discard_body, send_json
 from substrate.telemetry.refusals import OnRefused, address_of
 
@@ -152,14 +152,41 @@ class Guard:
         if refusal is not None:
             return self._refuse(scope, receive, send, refusal)
         if self._access.is_open:
-            scope["principal"] = LOCAL
-            scope["credential"] = ANONYMOUS
+            self._store(scope, ANONYMOUS)
             return self._app(scope, receive, send)
         if _is_public(scope):
             return self._app(scope, receive, send)
         if repeated:
             headers = _without_repeated(headers, raw)
         return self._pass_authenticated(scope, receive, send, headers, ticket, forwarded=forwarded)
+
+    def admits(self, scope: Scope) -> bool:
+        """Return whether a POST passes every check without waiting, and store its credential then.
+
+        False, and nothing has changed, for a request that `__call__` refuses or has more to do for:
+        one of a page, of a forwarded port, with a repeated header, or with a credential that must
+        be looked up. The whole body must have arrived.
+        """
+        raw: RawHeaders = scope["headers"]
+        headers = dict(raw)
+        if (
+            len(raw) != len(headers)
+            or b"origin" in headers
+            or PARAMETER in scope["query_string"]
+            or self._check_names(headers, [], own=False, forwarded=False) is not None
+            or self._check_body(headers) is not None
+        ):
+            return False
+        credential = ANONYMOUS if self._access.is_open else self._access.find(headers)
+        if credential is None:
+            return False
+        self._store(scope, credential)
+        return True
+
+    def _store(self, scope: Scope, credential: Credential) -> None:
+        scope["principal"] = credential.principal
+        scope["credential"] = credential
+        self._credentials.record_use(credential)
 
     def _is_forwarded(self, headers: Mapping[bytes, bytes]) -> bool:
         """Return whether the Host is a loopback name with another port.
@@ -232,9 +259,7 @@ class Guard:
             self._report(scope, "token", refused.status)
             await _send_refused(scope, receive, send, refused)
             return
-        scope["principal"] = credential.principal
-        scope["credential"] = credential
-        self._credentials.record_use(credential)
+        self._store(scope, credential)
         if is_socket:
             receive = self._check_messages(credential, receive, send)
         elif scope["method"] == "POST":

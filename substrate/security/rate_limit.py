@@ -17,13 +17,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mcp_view.errors import code_of as mcp_code_of
 from mcp_view.revisions import LATEST_HANDSHAKE
 from native_rpc.errors import code_of
+from plexus.errors import Busy
 from plexus.rpc import wire
 from plexus.runtime.hub import STOPPING, Plexus
 from plexus.token_bucket import TokenBucket
 from substrate.security.exposure import is_local
 from substrate.server.asgi import JSON, Headers
 from substrate.server.limits import ServerLimits
-from substrate.server.listener import OpenConnections
+from substrate.server.listener import Client, OpenConnections
 from substrate.telemetry.refusals import OnRefused, address_of
 
 __all__ = ("MAX_BUCKETS", "Admission", "Buckets")
@@ -67,17 +68,16 @@ class Admission:
             body = wire.encode_error(None, _stopping_code(scope["path"]), STOPPING)
             closing = [(b"retry-after", b"5"), (b"connection", b"close")]
             return _respond(scope, send, 503, body, closing)
+        busy = self._identify(scope)
+        if busy is not None:
+            self._report(scope, "connections", 503)
+            body = wire.encode_error(None, code_of(busy.code), busy.message, busy.data)
+            closing = [(b"retry-after", b"1"), (b"connection", b"close")]
+            return _respond(scope, send, 503, body, closing)
         client = scope.get("client")
-        principal = scope.get("principal")
-        if self._connections is not None and client is not None and principal is not None:
-            busy = self._connections.identify(client, principal.name)
-            if busy is not None:
-                self._report(scope, "connections", 503)
-                body = wire.encode_error(None, code_of(busy.code), busy.message, busy.data)
-                closing = [(b"retry-after", b"1"), (b"connection", b"close")]
-                return _respond(scope, send, 503, body, closing)
-        if client is None or (not self._rate_local and is_local(client[0])):
+        if client is None or self._is_unlimited(client):
             return self._app(scope, receive, send)
+        principal = scope.get("principal")
         now = time.monotonic()
         bucket = self._buckets.get("" if principal is None else principal.name, client[0], now)
         wait_s = bucket.take(now)
@@ -88,6 +88,26 @@ class Admission:
         if scope["type"] == "websocket":
             return self._app(scope, self._limit_messages(scope, bucket, receive, send), send)
         return self._app(scope, self._count_batch(bucket, receive), send)
+
+    def admits(self, scope: Scope) -> bool:
+        """Return whether a request is admitted, whatever is in its body."""
+        client = scope["client"]
+        return (
+            not self._hub.draining
+            and self._identify(scope) is None
+            and (client is None or self._is_unlimited(client))
+        )
+
+    def _identify(self, scope: Scope) -> Busy | None:
+        """Assign the connection to its principal. Returns an error if its share is used up."""
+        client, principal = scope.get("client"), scope.get("principal")
+        if self._connections is None or client is None or principal is None:
+            return None
+        return self._connections.identify(client, principal.name)
+
+    def _is_unlimited(self, client: Client) -> bool:
+        """Return whether no rate limit applies to a client."""
+        return not self._rate_local and is_local(client[0])
 
     def _report(self, scope: Scope, word: str, status: int | None) -> None:
         if self._on_refused is not None:

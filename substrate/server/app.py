@@ -37,6 +37,7 @@ from substrate.security.routes import (
     TicketEndpoint,
 )
 from substrate.server.asgi import header, send_and_discard_body, send_bytes
+from substrate.server.direct_calls import DirectCalls
 from substrate.server.limits import ServerLimits
 from substrate.server.listener import OpenConnections
 from substrate.server.mcp.endpoint import McpEndpoint
@@ -124,7 +125,7 @@ def build_app(
     rate_local: bool = False,
     connections: OpenConnections | None = None,
     shared: SharedState | None = None,
-) -> ASGIApp:
+) -> ErrorBoundary:
     """Build the app that serves all routes.
 
     Open streams are registered in `open_streams` for shutdown, and connections are counted in
@@ -145,7 +146,7 @@ def build_app(
     credentials = CredentialWatch(access, (hub.runs, sessions))
     legacy = SseEndpoint(mcp, opened, credentials, None if shared is None else shared.sse_streams)
     # Only the router: Starlette's application would answer exceptions before our error boundary.
-    app = Router(
+    router = Router(
         routes=[
             Route("/", Index(hub.version), methods=["GET"]),
             Route("/page/{name:path}", PageFiles()),
@@ -161,21 +162,26 @@ def build_app(
             Route("/messages", MessagesEndpoint(mcp, legacy)),
         ]
     )
+    endpoint = McpEndpoint(mcp, sessions, opened, credentials)
     endpoints: dict[tuple[str, str], ASGIApp] = {
-        ("http", "/mcp"): McpEndpoint(mcp, sessions, opened, credentials),
+        ("http", "/mcp"): endpoint,
         ("websocket", "/rpc"): MessageSocket(hub, native_view, opened, credentials),
         ("websocket", "/mcp"): MessageSocket(hub, mcp_view, opened, credentials, "mcp"),
     }
     names = allowed_names(port, access.hosts, access.origins)
     on_refused = metrics.refusals.request
     admission = Admission(
-        HotRoutes(endpoints, app),
+        HotRoutes(endpoints, router),
         hub,
         rate_local=rate_local,
         on_refused=on_refused,
         connections=connections,
     )
-    return ErrorBoundary(Guard(admission, names, access, hub.limits, on_refused, credentials))
+    guard = Guard(admission, names, access, hub.limits, on_refused, credentials)
+    app = ErrorBoundary(guard)
+    if shared is None:  # otherwise every request waits for the database
+        app.direct = DirectCalls(guard, admission, endpoint, ErrorBoundary)
+    return app
 
 
 class ErrorBoundary:
@@ -183,6 +189,8 @@ class ErrorBoundary:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        #: Answers short calls for an HTTP server of ours without the app.
+        self.direct: DirectCalls | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Call the app, and answer the request if it raises."""

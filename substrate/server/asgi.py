@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from plexus.rpc import wire
 from plexus.text import printable_name
@@ -18,17 +18,21 @@ __all__ = (
     "Accept",
     "BodyTooBig",
     "Headers",
+    "Response",
     "client_name",
     "comes_from_page",
+    "empty_response",
     "header",
     "headers_of",
     "parse_accept",
     "parse_number",
     "read_body",
+    "response_of",
     "send_and_discard_body",
     "send_bytes",
     "send_empty",
     "send_json",
+    "send_response",
     "send_too_big",
     "send_wrong_method",
 )
@@ -159,19 +163,41 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
 # --- responses --------------------------------------------------------------------------------
 
 
-def _start(status: int, body: bytes, content_type: bytes, extra: Headers | None) -> Message:
+class Response(NamedTuple):
+    """A complete response."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+def response_of(
+    status: int, body: bytes, content_type: bytes = JSON, extra: Headers | None = None
+) -> Response:
+    """Return a response with this body."""
     headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
     if extra:
         headers += extra
-    return {"type": "http.response.start", "status": status, "headers": headers}
+    return Response(status, headers, body)
+
+
+def empty_response(status: int) -> Response:
+    """Return a response without a body."""
+    return Response(status, [] if status == 204 else [(b"content-length", b"0")], b"")
+
+
+async def send_response(send: Send, response: Response) -> None:
+    """Send a complete response."""
+    status, headers, body = response
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def send_bytes(
     send: Send, status: int, body: bytes, content_type: bytes = JSON, extra: Headers | None = None
 ) -> None:
-    """Send a complete response."""
-    await send(_start(status, body, content_type, extra))
-    await send({"type": "http.response.body", "body": body})
+    """Send a complete response with this body."""
+    await send_response(send, response_of(status, body, content_type, extra))
 
 
 async def send_json(send: Send, status: int, value: Any, extra: Headers | None = None) -> None:
@@ -187,8 +213,8 @@ async def send_and_discard_body(
     The rest of the body is discarded for a short time: closing the connection while the client
     sends would discard the response.
     """
-    body = wire.encode(value)
-    await send(_start(status, body, JSON, extra))
+    status, headers, body = response_of(status, wire.encode(value), extra=extra)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": True})
     unread = LINGER_BYTES
     with contextlib.suppress(TimeoutError):
@@ -203,9 +229,7 @@ async def send_and_discard_body(
 
 async def send_empty(send: Send, status: int) -> None:
     """Send a response without a body."""
-    headers: Headers = [] if status == 204 else [(b"content-length", b"0")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
+    await send_response(send, empty_response(status))
 
 
 async def send_too_big(send: Send, limit: int) -> None:

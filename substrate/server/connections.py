@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple, cast
 from urllib.parse import unquote
 
 import httptools
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -31,7 +33,10 @@ from substrate.server.peers import StallTimeout
 from substrate.server.websocket import WebSocketProtocol
 from substrate.telemetry.refusals import OnRefused
 
-__all__ = ("HttpProtocol", "LimitedConfig")
+__all__ = ("HttpProtocol", "LimitedConfig", "TakeRequest")
+
+#: Answers a request and returns True, or returns False. Its second argument starts an app for it.
+TakeRequest = Callable[[Exchange, Callable[[Exchange, ASGIApp], None]], bool]
 
 logger = logging.getLogger("substrate.server.connections")
 
@@ -57,6 +62,7 @@ class LimitedConfig(uvicorn.Config):
         limits: ServerLimits,
         on_refused: OnRefused | None = None,
         connections: OpenConnections | None = None,
+        take: TakeRequest | None = None,
         **options: Any,
     ) -> None:
         super().__init__(
@@ -73,6 +79,8 @@ class LimitedConfig(uvicorn.Config):
         if connections is None:
             connections = OpenConnections(limits.connections)
         self.connections = connections
+        #: Answers some requests without the app.
+        self.take = take
 
 
 class _Refusal(NamedTuple):
@@ -130,11 +138,14 @@ class HttpProtocol(StallTimeout, HttpToolsProtocol):
     _pending_refusal: _Refusal | None = None
     #: The request that the app is handling. `cycle` is the newest one, which may be queued.
     _current: RequestResponseCycle | None = None
+    #: The request that nothing handles yet, until all input at hand is parsed.
+    _unstarted: RequestResponseCycle | None = None
 
     def __init__(self, config: LimitedConfig, **options: Any) -> None:
         super().__init__(config, **options)
         self._limits = config.limits
         self._open = config.connections
+        self._take = config.take
         self.write_s = config.limits.write_s
         self.pipeline = NO_REQUESTS
 
@@ -175,6 +186,8 @@ class HttpProtocol(StallTimeout, HttpToolsProtocol):
             self._refuse_after_responses(_Refusal(431, reason, limit))
             return
         self._parse(data)
+        if self._unstarted is not None:
+            self._start_newest()
         cycle = self.cycle
         # Nearly every request arrives in one piece.
         if cycle is None or cycle.more_body or "method" not in self.scope:
@@ -258,7 +271,13 @@ class HttpProtocol(StallTimeout, HttpToolsProtocol):
                 self.pipeline = deque()
             self.pipeline.appendleft((self.cycle, self.app))
         else:
-            self._start_asgi_task(self.cycle, self.app)
+            self._current = self._unstarted = self.cycle
+
+    def _start_newest(self) -> None:
+        """Start the request that was just received, without the app if that is possible."""
+        exchange, self._unstarted = cast("Exchange", self._unstarted), None
+        if self._take is None or not self._take(exchange, self._start_asgi_task):
+            self._start_asgi_task(exchange, self.app)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._current = cycle

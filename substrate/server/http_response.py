@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 from starlette.types import Receive
@@ -61,6 +62,17 @@ class Exchange(RequestResponseCycle):
         self._write(part, more=True)
         return True
 
+    @property
+    def is_answerable(self) -> bool:
+        """Whether the request is complete, and its client is there and reads."""
+        return not (
+            self.more_body
+            or self.waiting_for_100_continue
+            or self.disconnected
+            or self.flow.write_paused
+            or self.transport.is_closing()
+        )
+
     async def send(self, message: Any) -> None:
         """Accept an ASGI message. Raises RuntimeError if it is not the expected one."""
         if self.flow.write_paused and not self.disconnected:
@@ -71,22 +83,31 @@ class Exchange(RequestResponseCycle):
         if kind == "http.response.body" and self.response_started and not self.response_complete:
             self._write(message.get("body", b""), more=message.get("more_body", False))
         elif kind == "http.response.start" and not self.response_started:
-            self._head = self._encode_head(message["status"], message.get("headers", ()))
-            self._answers_head = self.scope["method"] == "HEAD"
-            # Nothing needs the request any more, and the response may be a stream of hours.
-            del self.scope
-            self.response_started = True
-            self.waiting_for_100_continue = False
+            self._start(message["status"], message.get("headers", ()))
         else:
             raise RuntimeError(f"Unexpected ASGI message {kind!r} at this point of a response.")
+
+    def respond(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send a complete response to a request that no app handles."""
+        if not self.disconnected:
+            self._start(status, headers)
+            self._write(body, more=False)
+        # It refers to the protocol, which refers to this object.
+        self.on_response = _ignore
+
+    def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self._head = self._encode_head(status, headers)
+        self._answers_head = self.scope["method"] == "HEAD"
+        # Nothing needs the request any more, and the response may be a stream of hours.
+        del self.scope
+        self.response_started = True
+        self.waiting_for_100_continue = False
 
     def _encode_head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         lines = [STATUS_LINE[status]]
         closes = False
         for name, value in (*self.default_headers, *headers):
-            if HEADER_RE.search(name) or HEADER_VALUE_RE.search(value):
-                raise RuntimeError("A header contains characters that are not allowed.")
-            lower = name.lower()
+            lower, line = _encode_header(name, value)
             if lower == b"content-length" and self.chunked_encoding is None:
                 self.expected_content_length = int(value)
                 self.chunked_encoding = False
@@ -96,7 +117,7 @@ class Exchange(RequestResponseCycle):
             elif lower == b"connection" and _is_close(value):
                 self.keep_alive = False
                 closes = True
-            lines.append(b"%b: %b\r\n" % (lower, value))
+            lines.append(line)
         if not self.keep_alive and not closes:
             lines.append(b"connection: close\r\n")
         has_body = self.scope["method"] != "HEAD" and status not in BODILESS
@@ -137,6 +158,19 @@ class Exchange(RequestResponseCycle):
         if not self.keep_alive:
             self.transport.close()
         self.on_response()
+
+
+def _ignore() -> None:
+    """Do nothing."""
+
+
+@lru_cache(maxsize=256)
+def _encode_header(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """Return the name of a header in lower case, and its line. Raises RuntimeError."""
+    if HEADER_RE.search(name) or HEADER_VALUE_RE.search(value):
+        raise RuntimeError("A header contains characters that are not allowed.")
+    lower = name.lower()
+    return lower, b"%b: %b\r\n" % (lower, value)
 
 
 def _is_close(value: bytes) -> bool:

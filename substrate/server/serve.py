@@ -209,6 +209,8 @@ def make_server(
             limits,
             metrics.refusals.request,
             connections,
+            # Origins are recorded per task.
+            None if origins or app.direct is None else app.direct.take,
             lifespan="off",
             log_config=None,
             access_log=False,

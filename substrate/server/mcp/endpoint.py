@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
@@ -38,10 +38,12 @@ from substrate.server.asgi import (
     send_bytes,
     send_empty,
     send_json,
+    send_response,
     send_too_big,
     send_wrong_method,
 )
 from substrate.server.mcp.responder import (
+    TOOLS_HEADER,
     MessageOrBatch,
     PostedMessage,
     RemainingWork,
@@ -55,7 +57,7 @@ from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
 from substrate.server.sse import EVENT_STREAM
 
-__all__ = ("McpEndpoint",)
+__all__ = ("McpEndpoint", "StartedCall")
 
 SESSION_ID: Final = b"mcp-session-id"
 #: The error number of an unknown session, in addition to status 404.
@@ -78,6 +80,14 @@ _HANDSHAKES: Final = frozenset(name.encode() for name in HANDSHAKES)
 ResponseCoroutine = Coroutine[Any, Any, RemainingWork]
 
 
+class StartedCall(NamedTuple):
+    """A posted request that was started."""
+
+    view: McpConnection
+    post: PostedMessage
+    connection: Connection
+
+
 class McpEndpoint:
     """The endpoint `/mcp`."""
 
@@ -93,7 +103,8 @@ class McpEndpoint:
         self._limits = server.hub.limits
         self._sessions = sessions
         self._credentials = credentials
-        self._responder = Responder(server, open_streams, credentials)
+        #: Answers what was started.
+        self.responder = Responder(server, open_streams, credentials)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one HTTP request."""
@@ -116,6 +127,35 @@ class McpEndpoint:
             # A stream may stay open for hours, and the request that opened it must not.
             del scope, response
             await remaining
+
+    def start(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> StartedCall | None:
+        """Start a posted request; None, and nothing has happened, if it has to wait or is unusual.
+
+        Anything but a request in a session of this server, or of a client without a handshake, is
+        unusual. The sessions must not be stored.
+        """
+        headers = headers_of(scope)
+        accept = parse_accept(headers.get(b"accept"))
+        chooses = TOOLS_HEADER in headers or scope["query_string"]
+        if chooses or len(body) > self._limits.message_bytes or not (accept.json or accept.stream):
+            return None
+        message = wire.decode(body, self._limits)
+        if message.__class__ is not wire.Request or message.method in (LISTEN, "initialize"):
+            return None
+        credential: Credential = scope["credential"]
+        stateless = _is_stateless(message, headers)
+        if stateless:
+            session, state = None, Session()
+            if routing.check(self._server, message, scope["headers"]) is not None:
+                return None
+        else:
+            session = self._sessions.find(headers.get(SESSION_ID, b""), credential.principal)
+            if session is None:
+                return None
+            state = session.state
+        post = PostedMessage(message, accept, receive, send, credential, session)
+        view = self._view(state, post, streaming=accept.stream, stateless=stateless)
+        return StartedCall(view, post, self.responder.start(view, post))
 
     # --- messages -----------------------------------------------------------------------------
 
@@ -166,7 +206,7 @@ class McpEndpoint:
                 return send_json(send, 406, {"error": "Accept text/event-stream to listen."})
             streaming = True
         view = self._view(Session(post.tools), post, streaming=streaming, stateless=True)
-        return self._responder.respond(view, post)
+        return self.responder.respond(view, post)
 
     async def _answer_in_session(
         self, post: PostedMessage, session: HttpSession
@@ -179,7 +219,7 @@ class McpEndpoint:
                 await session.save()
             return send_empty(send, 202)
         view = self._view(session.state, post, streaming=accept.stream)
-        return self._responder.respond(view, post)
+        return self.responder.respond(view, post)
 
     def _answer_without_session(self, post: PostedMessage) -> ResponseCoroutine:
         message, accept, _, send, *_ = post
@@ -194,7 +234,7 @@ class McpEndpoint:
                 request_id = message.id if isinstance(message, wire.Request) else None
                 return _refuse(send, 400, request_id, NOT_INITIALIZED, "Server not initialized")
         view = self._view(Session(post.tools), post, streaming=accept.stream)
-        return self._responder.respond(view, post)
+        return self.responder.respond(view, post)
 
     async def _initialize(self, post: PostedMessage) -> None:
         """Create a session, if `initialize` succeeds."""
@@ -222,9 +262,9 @@ class McpEndpoint:
             )
             await send_json(post.send, 503, {"error": reason}, [(b"retry-after", RETRY_S)])
             return
-        await self._responder.send_complete(
-            view, post._replace(session=session), answer, [(SESSION_ID, session.id)]
-        )
+        created = post._replace(session=session)
+        named = [(SESSION_ID, session.id)]
+        await send_response(post.send, self.responder.complete(view, created, answer, extra=named))
 
     async def _accept_notification(self, message: wire.Notification, post: PostedMessage) -> None:
         """Handle a notification that concerns no request in progress."""
@@ -300,7 +340,7 @@ class McpEndpoint:
         peer = Peer(receive, stream.connection, self._credentials, credential, resumable=True)
         session.attach(stream, peer)
         chunk = stream.log.opening(after) + stream.log.after(after)
-        return self._responder.stream(session, stream, peer, send, chunk)
+        return self.responder.stream(session, stream, peer, send, chunk)
 
     async def _resume(
         self,
@@ -328,7 +368,7 @@ class McpEndpoint:
         peer = Peer(receive, connection, self._credentials, credential, resumable=True)
         stream = session.open_stream(connection, view, peer)
         stream.request_ids = point.request_id
-        return self._responder.stream(session, stream, peer, send, stream.opening())
+        return self.responder.stream(session, stream, peer, send, stream.opening())
 
     async def _fetch(self, run_id: int, principal: Principal) -> Run | None:
         """Return a run that this server can continue; None if there is none.
@@ -369,7 +409,7 @@ class McpEndpoint:
             stream = session.open_standalone(connection, view, peer)
         else:
             stream = session.open_stream(connection, view, peer, standalone=True)
-        return self._responder.stream(session, stream, peer, send, stream.opening())
+        return self.responder.stream(session, stream, peer, send, stream.opening())
 
     async def _delete(
         self, headers: dict[bytes, bytes], principal: Principal, send: Send

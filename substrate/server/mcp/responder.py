@@ -30,7 +30,16 @@ from plexus.rpc import wire
 from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
-from substrate.server.asgi import Accept, Headers, header, send_bytes, send_empty
+from substrate.server.asgi import (
+    Accept,
+    Headers,
+    Response,
+    empty_response,
+    header,
+    response_of,
+    send_bytes,
+    send_response,
+)
 from substrate.server.limits import ServerLimits
 from substrate.server.mcp.sessions import HttpSession
 from substrate.server.mcp.streams import PlainStream, SessionStream, encode_events
@@ -40,6 +49,7 @@ from substrate.server.sse import EVENT_STREAM, EventWriter
 
 __all__ = (
     "STATUSES",
+    "TOOLS_HEADER",
     "MessageOrBatch",
     "PostedMessage",
     "RemainingWork",
@@ -125,22 +135,34 @@ class Responder:
 
     async def respond(self, view: McpConnection, post: PostedMessage) -> RemainingWork:
         """Answer a message with this view. Returns the remaining work, such as a stream."""
-        session = post.session
+        connection = self.start(view, post)
+        if post.session is not None and post.session.needs_save:
+            await _save(post.session, connection)
+        if not view.idle:
+            await asyncio.sleep(0)  # runs that do not suspend end here
+        return await self.answer(view, post, connection, connection.collect())
+
+    def start(self, view: McpConnection, post: PostedMessage) -> Connection:
+        """Start what a message requests."""
         connection = Connection(self._hub, view, post.principal)
         connection.receive(post.message)
-        if session is not None and session.needs_save:
-            await _save(session, connection)
-        if not view.idle:
-            if session is not None:
-                session.connections[connection] = view
-            await asyncio.sleep(0)  # runs that do not suspend end here
-        messages = connection.collect()
+        if post.session is not None and not view.idle:
+            post.session.connections[connection] = view
+        return connection
+
+    async def answer(
+        self,
+        view: McpConnection,
+        post: PostedMessage,
+        connection: Connection,
+        messages: list[bytes],
+    ) -> RemainingWork:
+        """Answer a message that was started, beginning with what was collected of its answer."""
+        session = post.session
         if view.streaming and not messages and not view.idle:
             messages = await _wait_briefly(view, connection)
         if view.idle:
-            if session is not None:
-                session.connections.pop(connection, None)
-            await self.send_complete(view, post, messages)
+            await send_response(post.send, self.complete(view, post, messages, connection))
             return None
         if not view.streaming:
             return self._send_later(view, post, connection, messages)
@@ -200,22 +222,24 @@ class Responder:
             if peer.gone:
                 return
             if connection.revoked is None:
-                await self.send_complete(view, post, messages)
+                await send_response(post.send, self.complete(view, post, messages))
             else:
                 await send_bytes(post.send, 401, messages[-1] if messages else b"")
 
-    async def send_complete(
+    def complete(
         self,
         view: McpConnection,
         post: PostedMessage,
         messages: list[bytes],
+        connection: Connection | None = None,
         extra: Headers | None = None,
-    ) -> None:
-        """Send a complete answer in one response."""
-        message, accept, _, send, credential, session, _ = post
+    ) -> Response:
+        """Return the response for a complete answer. The session forgets its connection."""
+        message, accept, _, _, credential, session, _ = post
+        if session is not None and connection is not None:
+            session.connections.pop(connection, None)
         if not messages:
-            await send_empty(send, 202)  # the request was cancelled
-            return
+            return empty_response(202)  # the request was cancelled
         refusal = view.refusal
         status = 200 if refusal is None else _status(refusal.code, message, session)
         if refusal is not None and isinstance(message, wire.Request):
@@ -225,10 +249,9 @@ class Responder:
         if len(messages) == 1 and (
             status != 200 or (accept.json and not (accept.stream and _requests_progress(message)))
         ):
-            await send_bytes(send, status, messages[0], extra=extra)
-            return
+            return response_of(status, messages[0], extra=extra)
         events = encode_events(messages) if session is None else session.complete_stream(messages)
-        await send_bytes(send, 200, events, EVENT_STREAM, extra)
+        return response_of(200, events, EVENT_STREAM, extra)
 
 
 def http_status(code: int) -> int:
@@ -249,6 +272,7 @@ async def _save(session: HttpSession, connection: Connection) -> None:
     try:
         await session.save()
     except PlexusError:
+        session.connections.pop(connection, None)
         connection.lost()
         raise
 
