@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from bench.clients import write_all
+from bench.clients import STREAM_READ, read_some, write_all
 from bench.mcp import messages, stdio_client
 from bench.mcp.contenders import installed, ours_stdio
 from bench.measure import (
@@ -184,8 +184,9 @@ def _latency(server: Server, tool: bytes, argument: bytes, rounds: int) -> float
         started = time.perf_counter()
         write_all(server.input_fd, message + b"\n")
         answer = b""
-        while RESPONSE not in answer:  # the official server also sends notifications
-            answer = stdio_client.read_lines(server, 1)
+        # The official server also sends notifications.
+        while RESPONSE not in answer or not answer.endswith(b"\n"):
+            answer += read_some(server.output_fd, STREAM_READ)
         taken.append(time.perf_counter() - started)
         assert messages.ECHOED in answer, answer[:500]
     return percentile(taken, 50) * 1e6
