@@ -263,8 +263,9 @@ def _check_method(spec: MethodSpec) -> None:
     for text in (spec.title, *resource):
         if text is not None and not isinstance(text, str):
             raise RegistrationError(f"{where}: {text!r} must be a str, as titles and names are")
-    _check_json(f"{where}: its title and docstring", [spec.title, spec.description, resource])
-    _check_json(f"{where}: its hints", spec.hints)
+    texts = [text for text in (spec.title, spec.description, *resource) if text is not None]
+    _check_json(f"{where}: its title and docstring", texts)
+    _check_json(f"{where}: its hints", [hint for hint in spec.hints if hint is not None])
     is_plain = True
     for parameter in spec.parameters:
         subject = f"{where}: argument {parameter.name!r}"
@@ -328,6 +329,8 @@ def _check_type(subject: str, hint: Any, use: Literal["argument", "field", "resu
 
 def _literals(hint: Any) -> list[Any]:
     """Return the values of all Literals in a plain type."""
+    if isinstance(hint, type):
+        return []
     if typing.get_origin(hint) is Literal:
         return list(typing.get_args(hint))
     return [value for inner in typing.get_args(hint) for value in _literals(inner)]

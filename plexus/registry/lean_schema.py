@@ -26,6 +26,7 @@ _DEFINITIONS: Final = "#/$defs/"
 _ONE: Final = ("items", "additionalProperties", "not", "contains", "propertyNames")
 _MANY: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _NAMED: Final = ("properties", "patternProperties", "$defs")
+_INNER: Final = frozenset((*_ONE, *_MANY, *_NAMED))
 
 
 def lean_schema(schema: Schema, *, keeps_null: bool = False) -> Schema:
@@ -33,9 +34,10 @@ def lean_schema(schema: Schema, *, keeps_null: bool = False) -> Schema:
 
     With `keeps_null`, for what a method returns, null stays a choice.
     """
-    uses: Counter[str] = Counter()
-    _count_references(schema, uses)
     definitions: dict[str, Schema] = schema.get("$defs", {})
+    uses: Counter[str] = Counter()
+    if definitions:
+        _count_references(schema, uses)
     once = {
         name: definition
         for name, definition in definitions.items()
@@ -50,12 +52,15 @@ def _lean(schema: Any, once: dict[str, Schema], keeps_null: bool) -> Any:
     """Return one schema, and all inside it, without what is left out."""
     if not isinstance(schema, dict):
         return schema
-    name = str(schema.get("$ref", "")).removeprefix(_DEFINITIONS)
-    if name in once and "$ref" in schema:
-        # Keywords next to a reference describe this use of it.
-        siblings = {key: value for key, value in schema.items() if key != "$ref"}
-        return _lean(once[name] | siblings, once, keeps_null)
+    if once and "$ref" in schema:
+        name = str(schema["$ref"]).removeprefix(_DEFINITIONS)
+        if name in once:
+            # Keywords next to a reference describe this use of it.
+            siblings = {key: value for key, value in schema.items() if key != "$ref"}
+            return _lean(once[name] | siblings, once, keeps_null)
     lean = {key: value for key, value in schema.items() if key != "title"}
+    if _INNER.isdisjoint(lean):
+        return lean
     if lean.get("additionalProperties") is True:
         del lean["additionalProperties"]  # which is what its absence means
     for key in _ONE:

@@ -20,12 +20,14 @@ from typing import Any, Final
 from plexus.context import Context
 from plexus.errors import RegistrationError
 from plexus.principal import Principal
+from plexus.registry.declared_arguments import arguments_of, hints_of
 from plexus.registry.dependencies import Dependency, marker_of, read_dependency
 from plexus.registry.secrets import Secret, is_bare_secret
 
 __all__ = ("Parameter", "Parameters", "read_hints", "read_parameters", "unwrap_hint")
 
 _EMPTY: Final = inspect.Parameter.empty
+_VAR_KEYWORD: Final = inspect.Parameter.VAR_KEYWORD
 _UNIONS: Final = (types.UnionType, typing.Union)
 #: Options of `Field` other than constraints and the default.
 _FIELD_WORDS: Final = (
@@ -92,30 +94,31 @@ def read_parameters(
     dependencies: dict[str, Dependency] = {}
     sent = []
     is_open = False
-    for name, parameter in inspect.signature(function).parameters.items():
+    for parameter in arguments_of(function):
+        name, kind, _ = parameter
         subject = f"{where}: argument {name!r}"
-        if parameter.kind is parameter.VAR_KEYWORD and has_schema:
+        if kind is _VAR_KEYWORD and has_schema:
             is_open = True
             continue
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if kind in (inspect.Parameter.VAR_POSITIONAL, _VAR_KEYWORD):
             raise RegistrationError(
                 f"{subject}: *args and **kwargs have no schema; name every argument, or take one "
                 "of type list[Any] or dict[str, Any]"
             )
-        if parameter.kind is parameter.POSITIONAL_ONLY:
+        if kind is inspect.Parameter.POSITIONAL_ONLY:
             raise RegistrationError(f"{subject}: must not be positional-only; remove the `/`")
         marker = marker_of(hints.get(name), parameter.default)
         if marker is not None:
             dependencies[name] = read_dependency(marker, subject, _injected_type)
             continue
-        kind = _injected_type(name, hints)
-        if kind is not None:
-            if kind in injected:
+        type_ = _injected_type(name, hints)
+        if type_ is not None:
+            if type_ in injected:
                 raise RegistrationError(
-                    f"{subject}: is a second {kind.__name__} in addition to {injected[kind]!r}; "
+                    f"{subject}: is a second {type_.__name__} in addition to {injected[type_]!r}; "
                     "remove one"
                 )
-            injected[kind] = name
+            injected[type_] = name
             continue
         if name.startswith("_"):
             raise RegistrationError(
@@ -138,7 +141,7 @@ def read_parameters(
 def read_hints(target: Any, where: str) -> dict[str, Any]:
     """Return the type hints of a function or an event. Raises RegistrationError."""
     try:
-        return typing.get_type_hints(target, include_extras=True)
+        return hints_of(target)
     except NameError as error:
         raise RegistrationError(
             f"{where}: the type {error.name!r} cannot be found; import it at the top of the "
@@ -150,6 +153,8 @@ def read_hints(target: Any, where: str) -> dict[str, Any]:
 
 def unwrap_hint(hint: Any) -> Any:
     """Return a type without `Annotated` and without `| None`."""
+    if isinstance(hint, type):
+        return hint
     if typing.get_origin(hint) is typing.Annotated:
         return unwrap_hint(typing.get_args(hint)[0])
     if typing.get_origin(hint) in _UNIONS:
