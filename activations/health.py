@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Literal
 
-import msgspec
 from annotated_types import Ge, Le
 
 from plexus import Activation, Context, Event, method
@@ -175,7 +174,7 @@ class Health(Activation):
             versions=_versions(ctx.plexus.version),
             activations=probes,
             runs=ctx.plexus.runs.counts() | _threads(ctx.plexus),
-            limits=msgspec.structs.asdict(ctx.plexus.limits),
+            limits=ctx.plexus.limits.as_dict(),
             notices=list(ctx.plexus.notices),
             skipped=[SkippedPlugin(*each) for each in ctx.plexus.skipped.items()],
             server=ctx.plexus.describe_server(),

@@ -9,7 +9,7 @@ tests.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -145,6 +145,10 @@ class Limits(msgspec.Struct, frozen=True):
     #: Timeout of one write to a peer.
     #: Past it: the peer is disconnected: `lagged`.
     write_s: float = 30.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the limits by name."""
+        return msgspec.structs.asdict(self)
 
 
 DEFAULT_LIMITS: Final = Limits()

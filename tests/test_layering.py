@@ -62,7 +62,14 @@ REFERENCE = re.compile(r"(?:plexus|activations|mcp_view|native_rpc|substrate)(?:
 #: Third-party packages that only some of our modules may import.
 KEPT_TO = {
     "orjson": ("plexus.rpc.wire", "plexus.rpc.event_encoder", "plexus.rpc.json_values"),
-    "msgspec": ("plexus.event_class", "plexus.events", "plexus.rpc.event_encoder"),
+    # The structures of events, of limits and of settings.
+    "msgspec": (
+        "plexus.event_class",
+        "plexus.events",
+        "plexus.limits",
+        "plexus.rpc.event_encoder",
+        "substrate",
+    ),
     # Programs that run without our packages.
     "json": (
         "activations.analysis.worker",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Self
 
-import msgspec
-
 from plexus.limits import Limits
 
 __all__ = ("ServerLimits",)
@@ -79,4 +77,4 @@ class ServerLimits(Limits, frozen=True):
 
         Transports use their defaults if the hub has only the limits of the core.
         """
-        return limits if isinstance(limits, cls) else cls(**msgspec.structs.asdict(limits))
+        return limits if isinstance(limits, cls) else cls(**limits.as_dict())
