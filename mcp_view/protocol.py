@@ -86,6 +86,17 @@ class Fallback(Protocol):
 class McpConnection:
     """One stream of messages to and from a client. The driver performs the effects it returns."""
 
+    __slots__ = (
+        "_calls",
+        "_fallback",
+        "_listeners",
+        "_methods",
+        "_stateless",
+        "_writer",
+        "peer",
+        "streaming",
+    )
+
     def __init__(
         self,
         server: McpServer,

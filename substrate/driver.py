@@ -189,14 +189,24 @@ class Connection:
         self.on_collected(event.set)
         await event.wait()
 
+    def waiter(self) -> asyncio.Future[bool] | None:
+        """Return what to await until there may be something to collect; None if there may be now.
+
+        For tasks that wait for as long as a stream is open: `ready` is a coroutine more.
+        """
+        if self._ready_readers or self._frames or self.finished:
+            return None
+        self._waiter = waiter = asyncio.get_running_loop().create_future()
+        return waiter
+
     async def ready(self, timeout_s: float | None = None) -> bool:
         """Wait until there may be something to collect. Returns False after `timeout_s`."""
-        if self._ready_readers or self._frames or self.finished:
+        waiter = self.waiter()
+        if waiter is None:
             return True
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[bool] = loop.create_future()
-        self._waiter = waiter
-        timer = None if timeout_s is None else loop.call_later(timeout_s, _time_out, waiter)
+        timer = None
+        if timeout_s is not None:
+            timer = waiter.get_loop().call_later(timeout_s, _time_out, waiter)
         try:
             return await waiter
         finally:

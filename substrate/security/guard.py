@@ -288,6 +288,7 @@ class Guard:
     def _check_messages(self, credential: Credential, receive: Receive, send: Send) -> Receive:
         """Wrap `receive`: close a WebSocket when its credential has become invalid."""
 
+        @wraps(receive)
         async def receive_checked() -> Message:
             nonlocal credential
             message = await receive()

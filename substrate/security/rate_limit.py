@@ -144,6 +144,7 @@ class Admission:
     ) -> Receive:
         """Wrap `receive`: answer messages over the rate here instead of passing them on."""
 
+        @wraps(receive)
         async def received() -> Message:
             while True:
                 message = await receive()

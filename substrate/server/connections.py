@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, cast
 from urllib.parse import unquote
 
@@ -30,7 +31,7 @@ from substrate.server.http_response import Exchange
 from substrate.server.limits import ServerLimits
 from substrate.server.listener import OpenConnections
 from substrate.server.peers import StallTimeout
-from substrate.server.websocket import WebSocketProtocol
+from substrate.server.websocket_protocol import WebSocketProtocol
 from substrate.telemetry.refusals import OnRefused
 
 __all__ = ("HttpProtocol", "LimitedConfig", "TakeRequest")
@@ -153,6 +154,7 @@ class HttpProtocol(StallTimeout, HttpToolsProtocol):
         """Start waiting for a header, or refuse the client if too many connections are open."""
         super().connection_made(transport)
         self.flow = ConnectionFlow(transport)
+        self.server = _shared(self.server)
         if self.client is None or self._open.open(self.client, self):
             self._set_deadline("header")
         else:
@@ -198,6 +200,9 @@ class HttpProtocol(StallTimeout, HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         """Parse input like `HttpToolsProtocol.data_received`, but keep data after an upgrade."""
         self._unset_keepalive_if_required()
+        if cast("Any", self.parser) is None:
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         while data:
             try:
                 self.parser.feed_data(data)
@@ -215,6 +220,14 @@ class HttpProtocol(StallTimeout, HttpToolsProtocol):
                 return
             else:
                 return
+
+    def release_parser(self) -> None:
+        """Drop the parser until the client sends more than its request.
+
+        It takes a KiB of memory, and the client of a stream only reads.
+        """
+        if self._deadline_timer is None:  # it has not begun to parse anything else
+            self.parser = cast("Any", None)
 
     def on_headers_complete(self) -> None:
         """Start the request, or refuse an upgrade that cannot succeed."""
@@ -412,3 +425,9 @@ class HttpProtocol(StallTimeout, HttpToolsProtocol):
             running.disconnected = True
             running.message_event.set()
         self._current = None
+
+
+@lru_cache(maxsize=64)
+def _shared(address: tuple[str, int | None] | None) -> tuple[str, int | None] | None:
+    """Return one object for all equal addresses of this server."""
+    return address

@@ -72,11 +72,11 @@ class MessageQueue:
     It has the part of the interface of `asyncio.Queue` that uvicorn uses.
     """
 
-    __slots__ = ("_is_filled", "_messages")
+    __slots__ = ("_messages", "_reader")
 
     def __init__(self) -> None:
         self._messages: list[Any] = []
-        self._is_filled = LeanEvent()
+        self._reader: asyncio.Future[None] | None = None
 
     def empty(self) -> bool:
         """Return whether there are no messages."""
@@ -85,12 +85,16 @@ class MessageQueue:
     def put_nowait(self, message: Any) -> None:
         """Append a message."""
         self._messages.append(message)
-        self._is_filled.set()
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
     async def get(self) -> Any:
         """Remove and return the oldest message, waiting for one if there is none."""
         while not self._messages:
-            self._is_filled.clear()
-            await self._is_filled.wait()
+            self._reader = asyncio.get_running_loop().create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
         # Reading is paused while there are messages, so they are few.
         return self._messages.pop(0)

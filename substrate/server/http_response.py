@@ -35,8 +35,8 @@ class Exchange(RequestResponseCycle):
     _head = b""
     #: Whether the response has no body, but may have the length of one.
     _answers_head = False
-    #: Called when the client disconnects, so that a stream needs no task that waits for it.
-    on_disconnect: Callable[[], None] | None = None
+    #: Called when the client disconnects.
+    _on_disconnect: Callable[[], None] | None = None
     _disconnected = False
 
     @property
@@ -47,8 +47,24 @@ class Exchange(RequestResponseCycle):
     @disconnected.setter
     def disconnected(self, value: bool) -> None:
         self._disconnected = value
-        if value and self.on_disconnect is not None:
-            self.on_disconnect()
+        if value and self._on_disconnect is not None:
+            self._on_disconnect()
+
+    def watch(self, on_disconnect: Callable[[], None]) -> None:
+        """Call this when the client disconnects, so that a stream needs no task that waits for it.
+
+        The request must be read completely.
+        """
+        if self._disconnected:
+            on_disconnect()
+            return
+        self._on_disconnect = on_disconnect
+        protocol: Any = self.transport.get_protocol()
+        protocol.release_parser()
+
+    def unwatch(self) -> None:
+        """Call nothing any more when the client disconnects."""
+        self._on_disconnect = None
 
     def write_now(self, part: bytes) -> bool:
         """Write a part of a body that has started, unless the client has to read first.

@@ -83,10 +83,8 @@ class Peer:
         exchange = self._exchange
         if exchange is None:
             self._watcher = asyncio.get_running_loop().create_task(self._watch())
-        elif exchange.disconnected:
-            self.dismiss()
         else:
-            exchange.on_disconnect = self.dismiss
+            exchange.watch(self.dismiss)
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -135,7 +133,7 @@ class Peer:
         # The watcher and this object refer to each other. Without this, both and the connection
         # would stay in memory until the next garbage collection.
         if self._exchange is not None:
-            self._exchange.on_disconnect = None
+            self._exchange.unwatch()
         if self._watcher is not None:
             self._watcher.cancel()
             self._watcher = None

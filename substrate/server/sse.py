@@ -97,7 +97,9 @@ class EventWriter:
                     continue
                 if events.over:
                     break
-                await connection.ready()
+                waiter = connection.waiter()
+                if waiter is not None:
+                    await waiter
                 if silence.is_over(peer):
                     chunk = KEEP_ALIVE
             await send({"type": "http.response.body", "body": b""})
