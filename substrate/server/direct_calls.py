@@ -85,7 +85,7 @@ class DirectCalls:
             messages = connection.collect()
             if not view.idle:
                 rest = responder.answer(view, post, connection, messages)
-                start_task(exchange, self._protect(_finishing(rest)))
+                start_task(exchange, self._protect(_Rest(rest)))
                 return
             response = responder.complete(view, post, messages, connection)
             exchange.respond(*response)
@@ -93,13 +93,21 @@ class DirectCalls:
             start_task(exchange, self._protect(_raising(error)))
 
 
-def _finishing(answer: Coroutine[Any, Any, RemainingWork]) -> ASGIApp:
-    """Return an app that sends this answer."""
+class _Rest:
+    """An app that sends the rest of an answer, once.
 
-    def app(_scope: Scope, _receive: Receive, _send: Send) -> Awaitable[None]:
+    It does not keep the coroutine, which would stay in memory as long as a stream.
+    """
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, answer: Coroutine[Any, Any, RemainingWork]) -> None:
+        self._answer: Coroutine[Any, Any, RemainingWork] | None = answer
+
+    def __call__(self, _scope: Scope, _receive: Receive, _send: Send) -> Awaitable[None]:
+        answer, self._answer = self._answer, None
+        assert answer is not None, "it is called once"
         return _finish(answer)
-
-    return app
 
 
 async def _finish(answer: Coroutine[Any, Any, RemainingWork]) -> None:
