@@ -44,14 +44,34 @@ async def test_the_health_names_the_analysers_or_what_is_missing(
 ) -> None:
     activation = Analysis()
     try:
+        with monkeypatch.context() as patch:
+            patch.setattr(environment, "find_spec", lambda _: None)
+            missing = await activation.check_health()
         healthy = await activation.check_health()
-        monkeypatch.setattr(environment, "find_spec", lambda _: None)
-        missing = await activation.check_health()
     finally:
         await activation.close()
     for name in ("lizard 1.", "complexipy 8.", "grimp 3.", "tree-sitter 0.25", "vulture 2."):
         assert name in healthy
     assert missing.startswith("not installed: ")
+
+
+async def test_a_health_check_looks_once_for_what_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def find_spec(name: str) -> str:
+        asked.append(name)
+        return name
+
+    monkeypatch.setattr(environment, "find_spec", find_spec)
+    activation = Analysis()
+    try:
+        first, second = [await activation.check_health() for _ in range(2)]
+    finally:
+        await activation.close()
+    assert first == second
+    assert sorted(asked) == sorted(environment.ANALYSERS.values())
 
 
 @pytest.mark.parametrize("method", ["analyze_complexity", "analyze_deep_context"])
