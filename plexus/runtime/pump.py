@@ -160,11 +160,14 @@ class Pace:
         """Wake waiting readers; return the number of events until the next check, or 0 to pause."""
         log = self._log
         log.check_newest()
-        if log.waiting_readers:
-            log.wake_readers()
         now = time.monotonic()
         log.mark(now)
-        if now > self._slice_end:
+        if log.waiting_readers:
+            log.wake_readers()
+            # A reader waits again, so the event loop has had its turn since the last check. A
+            # stream of single events needs no pause after each.
+            self._slice_end = now + self._slice_s
+        elif now > self._slice_end:
             self._stride = max(self._stride // 2, 1)
             return 0
         log.trim_read()

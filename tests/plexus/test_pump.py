@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -405,7 +405,7 @@ async def test_a_generator_that_never_waits_leaves_the_others_their_turn(open_hu
     assert await settled(flood.run) == Complete()
 
 
-async def test_the_slices_of_a_fast_stream_start_short_and_double(
+async def test_the_slices_of_a_fast_stream_start_short_and_grow(
     open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1.0
@@ -438,6 +438,44 @@ async def test_the_slices_of_a_fast_stream_start_short_and_double(
     assert turns[0] < 64, "the first events are sent at once"
     assert turns[1] < turns[3] < turns[5], "later slices are longer, which costs less"
     assert max(turns) < 400, "no slice is longer than its limit"
+
+
+async def test_a_stream_whose_events_are_read_one_by_one_does_not_pause(
+    open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, pauses = 1.0, 0
+    clock = SimpleNamespace(monotonic=lambda: now, time=time.time)
+    monkeypatch.setattr(pump, "time", clock)
+    pause = pump.Pace.pause
+
+    async def count_pauses(pace: pump.Pace) -> None:
+        nonlocal pauses
+        pauses += 1
+        await pause(pace)
+
+    monkeypatch.setattr(pump.Pace, "pause", count_pauses)
+
+    class Slow(Activation):
+        """A method that waits before each event."""
+
+        namespace = "slow"
+        version = "1.0.0"
+
+        @method(listed=False)
+        async def stream(self) -> AsyncIterator[Content]:
+            """Yield and let the reader read."""
+            nonlocal now
+            for number in range(50):
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                now += 0.1
+                yield Content(text=str(number))
+
+    run = open_hub(Slow()).call("slow.stream").run
+    async with aclosing(run.batches(owner=True)) as batches:
+        sizes = [len(batch.events) async for batch in batches]
+    assert sizes.count(1) >= 49, "each event is read on its own"
+    assert pauses == 0
 
 
 async def test_a_generator_that_never_waits_can_be_cancelled(open_hub: OpenHub) -> None:
