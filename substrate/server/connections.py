@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, cast
 from urllib.parse import unquote
 
@@ -154,7 +153,6 @@ class HttpProtocol(StallTimeout, HttpToolsProtocol):
         """Start waiting for a header, or refuse the client if too many connections are open."""
         super().connection_made(transport)
         self.flow = ConnectionFlow(transport)
-        self.server = _shared(self.server)
         if self.client is None or self._open.open(self.client, self):
             self._set_deadline("header")
         else:
@@ -425,9 +423,3 @@ class HttpProtocol(StallTimeout, HttpToolsProtocol):
             running.disconnected = True
             running.message_event.set()
         self._current = None
-
-
-@lru_cache(maxsize=64)
-def _shared(address: tuple[str, int | None] | None) -> tuple[str, int | None] | None:
-    """Return one object for all equal addresses of this server."""
-    return address
