@@ -122,7 +122,7 @@ OBSTACLES: Final = {
     "mcp_memory_streams": _OPEN,
     "memory_websocket": _OPEN,
     "health_check": "A report is built from the checks of all activations, some of which read a "
-    "disk in a thread; calls at the same time share one check.",
+    "disk in a thread; calls within a moment share one check.",
     "health_check p99": "The 64 calls wait for one another on one core, and a check in a thread "
     "waits for a processor.",
 }

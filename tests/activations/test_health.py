@@ -7,8 +7,9 @@ import asyncio
 import apsw
 import pytest
 from conftest import OpenHub
-from hub_calls import end_of, follow, local, settled, until
+from hub_calls import end_of, follow, local, register, settled, until
 
+from activations import health
 from activations.health import Health
 from plexus import Activation, InvalidParams, method
 from plexus.events import Cancelled, Result
@@ -97,24 +98,40 @@ class Slow(Activation):
         return f"check {self.checks}"
 
 
-async def test_concurrent_calls_share_one_check_even_if_the_first_is_cancelled(
-    open_hub: OpenHub,
+async def test_calls_share_one_check_for_a_moment_even_if_the_first_is_cancelled(
+    open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Slow()
     hub = open_hub(Health(), slow)
+    monkeypatch.setattr(health, "SHARED_S", 60.0)
     first, *others = (hub.call("health.check").run for _ in range(5))
     await until(lambda: slow.checks == 1)
     first.cancel("enough")
     assert await settled(first) == Cancelled("enough")
     slow.may_end.set()
     ends = [await settled(run) for run in others]
+    ends.append(await end_of(hub, "health.check"))
+    monkeypatch.setattr(health, "SHARED_S", 0.0)
     later = await end_of(hub, "health.check")
     details = []
     for end in (*ends, later):
         assert isinstance(end, Result)
         probes = wire.decode_plain(end)["result"]["activations"]
         details += [each["detail"] for each in probes if each["namespace"] == "slow"]
-    assert details == ["check 1"] * 4 + ["check 2"]
+    assert details == ["check 1"] * 5 + ["check 2"]
+
+
+async def test_a_check_is_not_shared_after_an_activation_was_added(
+    open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = open_hub(Health())
+    monkeypatch.setattr(health, "SHARED_S", 60.0)
+    await end_of(hub, "health.check")
+    register(hub, Patient())
+    end = await end_of(hub, "health.check")
+    assert isinstance(end, Result)
+    names = [each["namespace"] for each in wire.decode_plain(end)["result"]["activations"]]
+    assert "patient" in names
 
 
 async def test_runs_are_counted(open_hub: OpenHub) -> None:
