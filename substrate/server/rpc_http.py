@@ -205,6 +205,8 @@ class _Events:
     def frame(self, messages: list[bytes]) -> bytes:
         return b"".join(messages)
 
+    def on_closed(self, peer: Peer) -> None: ...
+
 
 async def _stream_frames(
     writer: EventWriter, view: NativeConnection, connection: Connection, peer: Peer, send: Send

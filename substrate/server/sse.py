@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from starlette.types import Send
@@ -42,6 +41,9 @@ class EventSource(Protocol):
     def frame(self, messages: list[bytes]) -> bytes:
         """Return these messages as the next events."""
 
+    def on_closed(self, peer: Peer) -> None:
+        """Handle that nothing more is written to this peer."""
+
 
 async def start_stream(send: Send, extra: Headers | None = None) -> None:
     """Start a response of server-sent events."""
@@ -65,13 +67,11 @@ class EventWriter:
         send: Send,
         chunk: bytes,
         for_s: float | None = None,
-        on_end: Callable[[], None] | None = None,
     ) -> None:
         """Write the first bytes, then events as they become available.
 
         Returns when the source is over, when the peer disconnects or does not read, or after
-        `for_s` seconds, and calls `on_end` then. It is one coroutine, because it stays in memory as
-        long as the stream.
+        `for_s` seconds. It is one coroutine, because it stays in memory as long as the stream.
         """
         connection, silence = events.connection, self._silence
         end = None
@@ -112,8 +112,7 @@ class EventWriter:
             if self._open is not None:
                 self._open.discard(connection)
             peer.leave()
-            if on_end is not None:
-                on_end()
+            events.on_closed(peer)
 
 
 class SilenceClock:

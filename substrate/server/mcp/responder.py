@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
@@ -196,8 +196,7 @@ class Responder:
         # Only in revisions whose clients reconnect, and only response streams.
         ends = session.revision.priming and not stream.standalone
         for_s = self._server.options.stream_s if ends else None
-        on_end = partial(session.detach, stream, peer)
-        return self._writer.write(stream, peer, send, chunk, for_s, on_end)
+        return self._writer.write(stream, peer, send, chunk, for_s)
 
     async def _send_later(
         self,

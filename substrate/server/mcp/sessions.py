@@ -302,7 +302,7 @@ class HttpSession:
     ) -> SessionStream:
         """Open a stream, read by this peer."""
         log = self._new_log(connection, view)
-        stream = SessionStream(connection, view, log, peer, standalone=standalone)
+        stream = SessionStream(connection, view, log, peer, self, standalone=standalone)
         self._streams[stream.log.number] = stream
         self.connections[connection] = view
         return stream

@@ -9,12 +9,15 @@ everything.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mcp_view.protocol import McpConnection
 from plexus.rpc import wire
 from substrate.driver import Connection
 from substrate.server.peers import Peer
+
+if TYPE_CHECKING:  # the sessions have the streams
+    from substrate.server.mcp.sessions import HttpSession
 
 __all__ = (
     "EventLog",
@@ -75,6 +78,9 @@ class PlainStream:
     def over(self) -> bool:
         """Whether the stream has ended, once all messages are collected."""
         return self.view.idle or self.connection.finished
+
+    def on_closed(self, peer: Peer) -> None:
+        """Do nothing: the stream ends with its only reader."""
 
 
 class EventLog:
@@ -149,7 +155,7 @@ class EventLog:
 class SessionStream(PlainStream):
     """Events of a session, retained for clients that reconnect."""
 
-    __slots__ = ("log", "peer", "request_ids", "standalone", "timer")
+    __slots__ = ("log", "peer", "request_ids", "session", "standalone", "timer")
 
     def __init__(
         self,
@@ -157,12 +163,14 @@ class SessionStream(PlainStream):
         view: McpConnection,
         log: EventLog,
         peer: Peer,
+        session: HttpSession,
         *,
         standalone: bool,
     ) -> None:
         """Create a stream. A `standalone` stream answers no request and does not end when idle."""
         super().__init__(connection, view)
         self.log = log
+        self.session = session
         self.standalone = standalone
         #: The ids of the requests that the stream answers; a list for a batch.
         self.request_ids: wire.Id | list[wire.Id] = None
@@ -183,3 +191,7 @@ class SessionStream(PlainStream):
     def over(self) -> bool:
         """Whether the stream has ended, once all messages are collected."""
         return self.connection.finished or (self.view.idle and not self.standalone)
+
+    def on_closed(self, peer: Peer) -> None:
+        """Wait for a reader that continues the stream, or end it."""
+        self.session.detach(self, peer)
