@@ -25,7 +25,7 @@ class ServerLimits(Limits, frozen=True):
     #: Time for the body of an HTTP request to arrive.
     #: Past it: HTTP 408, and the connection is closed.
     body_s: float = 60.0
-    #: Open connections of all principals together. Each costs a file descriptor and about 30 KB.
+    #: Open connections of all principals together. Each costs a file descriptor and up to 20 KB.
     #: Past it: the oldest unauthenticated connection is closed; if there is none, the new one gets
     #: HTTP 503 and is closed.
     connections: int = 512

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -50,16 +51,20 @@ class OpenStreams:
     """Streams and sockets of one server that stay open until the shutdown ends them."""
 
     def __init__(self) -> None:
-        self._connections: set[Connection] = set()
+        #: The number of writers of each connection: a client that reconnects gets a new one, and
+        #: the former ends later.
+        self._connections: Counter[Connection] = Counter()
         self._all_ended: asyncio.Event | None = None
 
     def add(self, connection: Connection) -> None:
-        """Register an open connection."""
-        self._connections.add(connection)
+        """Register the writer of an open connection."""
+        self._connections[connection] += 1
 
     def discard(self, connection: Connection) -> None:
-        """Unregister a connection."""
-        self._connections.discard(connection)
+        """Unregister a writer of a connection."""
+        self._connections[connection] -= 1
+        if not self._connections[connection]:
+            del self._connections[connection]
         if self._all_ended is not None and not self._connections:
             self._all_ended.set()
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 from activations_for_tests import Demo
 from conftest import OpenHub
-from hub_calls import OTHER, happened, quiet, settled, until
+from hub_calls import OTHER, WAIT_S, happened, quiet, settled, until
 from pydantic import AfterValidator
 
 from native_rpc.framing import MESSAGES
@@ -21,6 +21,7 @@ from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
 from substrate.driver import Connection
+from substrate.server.shutdown import OpenStreams
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -299,3 +300,19 @@ async def test_a_validator_that_raises_anything_is_answered_and_the_connection_c
     client.call("meter.trap", {"number": 1})
     assert (await client.read())["error"]["code"] == -32603
     await client.start("demo.echo", ["a"])
+
+
+async def test_the_shutdown_ends_a_connection_whose_former_writer_ends_later(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub(Demo)
+    streams = OpenStreams()
+    connection = Connection(hub, NativeConnection(MESSAGES, hub.limits, hub.new_id), LOCAL)
+    streams.add(connection)
+    streams.add(connection)  # the client has reconnected
+    streams.discard(connection)
+    ending = asyncio.create_task(streams.finish(WAIT_S))
+    await until(lambda: connection.finished)
+    assert not ending.done()
+    streams.discard(connection)
+    await ending
