@@ -9,9 +9,12 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from activations.gateway.connector import Connector
+from activations.gateway.direct_call import DirectCall, StartedCall
+from activations.gateway.mounted_tool import CONTEXT
 from activations.gateway.names import rewrite_blocks, rewrite_meta
 from activations.gateway.questions import answer_question, find_roots
 from activations.gateway.server_lists import ServerLists
@@ -42,6 +45,7 @@ from plexus.rpc import wire
 
 if TYPE_CHECKING:  # it creates this
     from activations.gateway.mount import Mount
+    from plexus.runtime.run import LocalRun
 
 __all__ = ("MountCalls",)
 
@@ -81,6 +85,25 @@ class MountCalls:
         params = {"name": tool, "arguments": arguments}
         return self._call(ctx, "tools/call", params, self._tool_result)
 
+    def start_tool(self, run: LocalRun, tool: str, arguments: dict[str, Any]) -> bool:
+        """Call a tool without a task, if its session is open. Returns whether it does."""
+        catalogue, pool = self._mount.catalogue, self.pool
+        if catalogue is None or tool not in catalogue.tools or tool in catalogue.held:
+            return False
+        ctx = arguments[CONTEXT]
+        found = pool.find(ctx)
+        if found is None:
+            return False
+        del arguments[CONTEXT]
+        params = {"name": tool, "arguments": arguments}
+        entry, session, number = found
+        call = session.start("tools/call", params, timeout_s=self._config.timeout_s or NO_LIMIT_S)
+        started = StartedCall(entry, number, call, time.monotonic())
+        read = self._tool_result
+        continues = partial(self._call, ctx, "tools/call", params, read)
+        DirectCall(run, ctx, pool, started, read=read, continues=continues)
+        return True
+
     def get_prompt(
         self, ctx: Context, prompt: str, arguments: dict[str, Any]
     ) -> AsyncIterator[Event]:
@@ -114,18 +137,26 @@ class MountCalls:
         return [each for each in values or () if isinstance(each, str)]
 
     async def _call(
-        self, ctx: Context, method: str, params: dict[str, Any], read: Any
+        self,
+        ctx: Context,
+        method: str,
+        params: dict[str, Any],
+        read: Any,
+        begun: StartedCall | None = None,
     ) -> AsyncIterator[Event]:
+        """Make a call, or continue one whose request was sent."""
+        if begun is None:
+            entry, session, number = await self.pool.acquire(ctx)
+            timeout_s = self._config.timeout_s or NO_LIMIT_S
+            request = session.start(method, params, timeout_s=timeout_s)
+            begun = StartedCall(entry, number, request, time.monotonic())
+        entry, number, request, started = begun
         config, pool = self._config, self.pool
-        entry, session, number = await pool.acquire(ctx)
-        started = time.monotonic()
         questions: dict[int, asyncio.Task[None]] = {}
         latency: float | None = None
         status = ""
         try:
-            async with session.start(
-                method, params, timeout_s=config.timeout_s or NO_LIMIT_S
-            ) as call:
+            async with request as call:
                 async for items in call:
                     for item in items:
                         if isinstance(item, Progress):

@@ -25,6 +25,7 @@ from plexus.registry.signature import MethodSpec
 
 if TYPE_CHECKING:  # imported for annotations only: it imports this module
     from activations.gateway.mount import Mount
+    from plexus.runtime.run import LocalRun
 
 __all__ = ("CONTEXT", "MountedTool", "describe", "parameters_of", "summarise", "title_of")
 
@@ -145,7 +146,12 @@ class MountedTool(_LateFields, MethodSpec):  # type: ignore[misc, override]  # t
         plain = f"{config.name}.{tool}"
         self.alias = plain if plain != name else None
         self.allows_indirect_call = config.call == "all"
+        self.start = partial(_start_tool, mount, tool)
         self.completers = {}
+
+
+def _start_tool(mount: Mount, tool: str, run: LocalRun, arguments: dict[str, Any]) -> bool:
+    return mount.is_started and mount.calls.start_tool(run, tool, arguments)
 
 
 def _call_tool(mount: Mount, tool: str, /, **arguments: Any) -> Any:

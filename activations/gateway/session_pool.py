@@ -99,12 +99,16 @@ class SessionPool:
 
     # --- for calls ------------------------------------------------------------------------------
 
-    def find(self, ctx: Context) -> UpstreamSession | None:
-        """Return the open session for a call, without waiting; None if there is none."""
+    def find(self, ctx: Context) -> tuple[Entry, UpstreamSession, int] | None:
+        """Return what `acquire` does, if the session is open; None otherwise."""
         entry = self._entries.get(self._key(ctx))
-        if entry is None or not entry.is_usable or self._is_old(entry):
+        if entry is None or entry.session is None or not entry.is_usable:
             return None
-        return entry.session
+        if self._is_old(entry) and not entry.active:
+            return None
+        number = next(self._calls)
+        entry.active[number] = ctx
+        return entry, entry.session, number
 
     async def acquire(self, ctx: Context) -> tuple[Entry, UpstreamSession, int]:
         """Return the session for a call, opened if necessary, and the number of the call.

@@ -160,6 +160,9 @@ class MethodSpec:
     #: Validates the arguments of a call and stops at the first error of each list; built by
     #: `plexus.registry.schema` at first use.
     validate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    #: Starts a run with these arguments without a task, if that is possible now; returns whether it
+    #: has. It must not raise.
+    start: Callable[[Any, dict[str, Any]], bool] | None = None
     #: Like `validate`, but finds every error; built when arguments are invalid for the first time.
     validate_all: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 

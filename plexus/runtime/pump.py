@@ -135,6 +135,14 @@ class Pump:
             self._scheduled = True
             self._start_task()
 
+    def finish(self, run: LocalRun, make: Callable[[], Terminal]) -> None:
+        """End a run that has no task with the terminal that a function returns."""
+        try:
+            terminal = make()
+        except Exception as error:  # noqa: BLE001 - as for a run with a task
+            terminal = _failure(run, error)
+        _finish(run, terminal)
+
     @property
     def tasks(self) -> frozenset[asyncio.Task[None]]:
         """The current tasks, including those of abandoned runs."""

@@ -50,7 +50,7 @@ from plexus.runtime.question_feed import (
     answered_event,
 )
 
-__all__ = ("LocalRun", "Run", "RunRecorder")
+__all__ = ("Cancellable", "LocalRun", "Run", "RunRecorder")
 
 
 class Run(ABC):
@@ -329,6 +329,13 @@ class RunRecorder(Protocol):
         """
 
 
+class Cancellable(Protocol):
+    """What a run is executed by."""
+
+    def cancel(self) -> object:
+        """Stop the run."""
+
+
 class LocalRun(Run):
     """A run of this process, created by `plexus.runtime.runs`, driven by `plexus.runtime.pump`."""
 
@@ -370,8 +377,8 @@ class LocalRun(Run):
         self.caller: CallerEnvironment | None = None
         #: The connection of its caller; None if its end is not known.
         self.connection: CallerConnection | None = None
-        #: The task that steps this run at the moment; set by the pump.
-        self.task: asyncio.Task[None] | None = None
+        #: The task that steps this run at the moment, set by the pump, or what runs instead of it.
+        self.task: Cancellable | None = None
         #: Where it is recorded; None if it is not.
         self.recorder: RunRecorder | None = None
         #: The last value of `Context.checkpoint`, as JSON.

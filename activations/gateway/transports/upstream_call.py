@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from mcp_view.client.call import ClientCall
@@ -22,13 +23,15 @@ class UpstreamCall:
     Leaving `async with` cancels it if it has not ended.
     """
 
-    __slots__ = ("_call", "_deadline", "_limit_s", "_session", "_waiter")
+    __slots__ = ("_call", "_deadline", "_limit_s", "_session", "_waiter", "on_wake")
 
     def __init__(self, session: UpstreamSession, call: ClientCall, limit_s: float) -> None:
         self._session = session
         self._call = call
         self._limit_s = limit_s
         self._waiter: asyncio.Future[None] | None = None
+        #: Called instead of waking a reader, if there is none.
+        self.on_wake: Callable[[], None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         if not call.is_done and limit_s != math.inf:
             self._deadline = asyncio.get_running_loop().call_later(limit_s, self._expire)
@@ -37,6 +40,11 @@ class UpstreamCall:
     def is_done(self) -> bool:
         """Whether the call has ended."""
         return self._call.is_done
+
+    @property
+    def only_result(self) -> dict[str, Any] | None:
+        """The result of a call that has ended with it and with no unread items."""
+        return None if self._call.items else self._call.result
 
     @property
     def dropped(self) -> int:
@@ -107,6 +115,9 @@ class UpstreamCall:
         if self._call.is_done and self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+        if self.on_wake is not None:
+            self.on_wake()
+            return
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)

@@ -15,7 +15,7 @@ from activations.gateway.mount_config import MountError, parse_mount
 from activations.gateway.names import variables_of
 from plexus.caller_connection import CallerConnection
 from plexus.errors import Denied, Failed, NotFound
-from plexus.events import ContentResult, ErrorEvent
+from plexus.events import Cancelled, ContentResult, ErrorEvent, Progress
 from plexus.principal import LOCAL, Principal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(90)]
@@ -147,6 +147,31 @@ async def test_the_cancel_of_one_client_leaves_calls_of_others_in_a_shared_sessi
         await until(lambda: slow.run.terminal is not None)
         assert isinstance(slow.run.terminal, ContentResult)
         await until(late.exists)
+
+
+async def test_a_call_in_an_open_session_needs_a_task_only_if_more_than_its_result_arrives(
+    tmp_path: Path,
+) -> None:
+    late = tmp_path / "late"
+    async with mounted(tmp_path, {"up": entry(env={"LATE_FILE": str(late)})}) as here:
+        await here.text_of("up.pid")
+        slow = here.hub.call("up.sleep", {"n": 300}, LOCAL).run
+        stopped = here.hub.call("up.late", {}, LOCAL).run
+        assert all(task.done() for task in here.hub.pump.tasks)
+        stopped.cancel("enough")
+        await until(lambda: stopped.terminal is not None)
+        assert isinstance(stopped.terminal, Cancelled)
+        await until(late.exists)  # the server was notified
+        await until(lambda: slow.terminal is not None)
+        assert isinstance(slow.terminal, ContentResult)
+        counted = here.hub.call("up.flood", {"n": 3}, LOCAL).run
+        await until(lambda: counted.terminal is not None)
+        assert [type(each) for each in counted.log.events] == [Progress] * 3 + [ContentResult]
+        died = here.hub.call("up.die", {}, LOCAL).run
+        await until(lambda: died.terminal is not None)
+        assert isinstance(died.terminal, ErrorEvent)
+        assert died.terminal.code == "upstream_lost"
+        assert here.gateway.mounts["up"].calls.pool.calls == 0
 
 
 async def test_a_question_in_a_session_of_several_clients_is_shown_to_none(tmp_path: Path) -> None:
