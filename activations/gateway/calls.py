@@ -96,9 +96,7 @@ class MountCalls:
             return False
         del arguments[CONTEXT]
         params = {"name": tool, "arguments": arguments}
-        entry, session, number = found
-        call = session.start("tools/call", params, timeout_s=self._config.timeout_s or NO_LIMIT_S)
-        started = StartedCall(entry, number, call, time.monotonic())
+        started = self._send(found, "tools/call", params)
         read = self._tool_result
         continues = partial(self._call, ctx, "tools/call", params, read)
         DirectCall(run, ctx, pool, started, read=read, continues=continues)
@@ -136,6 +134,19 @@ class MountCalls:
         values = found.get("values") if isinstance(found, dict) else None
         return [each for each in values or () if isinstance(each, str)]
 
+    def _send(
+        self, found: tuple[Entry, UpstreamSession, int], method: str, params: dict[str, Any]
+    ) -> StartedCall:
+        """Send the request of a call in a session of the pool."""
+        entry, session, number = found
+        try:
+            timeout_s = self._config.timeout_s or NO_LIMIT_S
+            request = session.start(method, params, timeout_s=timeout_s)
+        except Exception:  # arguments of a caller in this process that have no JSON form
+            self.pool.release(entry, number)
+            raise
+        return StartedCall(entry, number, request, time.monotonic())
+
     async def _call(
         self,
         ctx: Context,
@@ -146,10 +157,7 @@ class MountCalls:
     ) -> AsyncIterator[Event]:
         """Make a call, or continue one whose request was sent."""
         if begun is None:
-            entry, session, number = await self.pool.acquire(ctx)
-            timeout_s = self._config.timeout_s or NO_LIMIT_S
-            request = session.start(method, params, timeout_s=timeout_s)
-            begun = StartedCall(entry, number, request, time.monotonic())
+            begun = self._send(await self.pool.acquire(ctx), method, params)
         entry, number, request, started = begun
         config, pool = self._config, self.pool
         questions: dict[int, asyncio.Task[None]] = {}

@@ -161,7 +161,7 @@ class MethodSpec:
     #: `plexus.registry.schema` at first use.
     validate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     #: Starts a run with these arguments without a task, if that is possible now; returns whether it
-    #: has. It must not raise.
+    #: has. An exception ends the run.
     start: Callable[[Any, dict[str, Any]], bool] | None = None
     #: Like `validate`, but finds every error; built when arguments are invalid for the first time.
     validate_all: Callable[[dict[str, Any]], dict[str, Any]] | None = None

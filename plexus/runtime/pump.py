@@ -56,6 +56,9 @@ Stream = Callable[..., AsyncIterable[Event] | Awaitable[AsyncIterable[Event]]]
 Plain = Callable[..., Awaitable[Any]]
 
 
+#: A function that starts a run without a task if it can, and returns whether it has.
+Start = Callable[[LocalRun, dict[str, Any]], bool]
+
 #: The classes that a stream may yield, empty for any; None for a method that does not stream.
 Declared = tuple[type, ...] | None
 #: A run, the function that does its work, its arguments, and the classes that it declares.
@@ -134,6 +137,14 @@ class Pump:
         if self._ready and not self._scheduled:
             self._scheduled = True
             self._start_task()
+
+    def starts(self, run: LocalRun, start: Start, arguments: dict[str, Any]) -> bool:
+        """Return whether a function starts or ends a run without a task."""
+        try:
+            return start(run, arguments)
+        except Exception as error:  # noqa: BLE001 - as for a run with a task
+            _finish(run, _failure(run, error))
+            return True
 
     def finish(self, run: LocalRun, make: Callable[[], Terminal]) -> None:
         """End a run that has no task with the terminal that a function returns."""

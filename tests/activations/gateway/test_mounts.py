@@ -101,6 +101,20 @@ async def test_sampling_and_roots_are_questions_of_the_run(tmp_path: Path) -> No
 # --- sessions ---------------------------------------------------------------------------------
 
 
+async def test_arguments_without_a_json_form_end_the_run_and_not_the_session(
+    tmp_path: Path,
+) -> None:
+    async with mounted(tmp_path, {"up": entry(idle_s=0.2)}) as here:
+        # The first call opens the session, the second would be sent without a task.
+        for _ in range(2):
+            call = here.hub.call("up.echo", {"text": "a", "more": object()}, LOCAL)
+            await until(lambda run=call.run: run.terminal is not None)  # type: ignore[misc]
+            assert isinstance(call.run.terminal, ErrorEvent)
+            assert await here.text_of("up.echo", text="b") == "b"
+        pool = here.gateway.mounts["up"].calls.pool
+        await until(lambda: pool.describe_state()["sessions"] == 0)  # no call of it is open
+
+
 async def _count(here: object, connection: CallerConnection | None, principal: Principal) -> str:
     call = here.hub.call("up.count", {}, principal, connection=connection)  # type: ignore[attr-defined]
     await until(lambda: call.run.terminal is not None)
