@@ -1,4 +1,4 @@
-"""A call in a session that is open: the request is sent at once, and the run has no task.
+"""A call in a session that is open: the request is sent immediately, and the run has no task.
 
 Nearly all calls of tools are answered with their result and nothing else. Such a run ends in the
 callback that has received the result. As soon as anything else happens, the pump takes it over:
