@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import FrameType
 
-import pydantic_ai.models.anthropic  # noqa: F401 - loaded before any deadline runs
 import pytest
 from chat_hub import Room, Script, talking
 from hub_calls import WAIT_S
@@ -28,6 +28,12 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 #: A method returns the generator of the turn, which iterates over that of the provider.
 MOST = 3
 ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded() -> None:
+    """Load the library before any deadline runs, and in no worker that only collects the test."""
+    importlib.import_module("pydantic_ai.models.anthropic")
 
 
 def suspended_generators(frame: FrameType | None) -> list[str]:
