@@ -16,10 +16,11 @@ unexport PYTHONDONTWRITEBYTECODE
 run: $(INSTALLED)
 	$(BIN)/substrate
 
-# Install, and run all tests. They spend much of their time waiting for processes and sockets, so
-# there are more workers than two cores. Tests of one file share a worker and its servers.
+# Install, and run all tests. They spend more than half of their time waiting for processes, sockets
+# and deadlines, so there are more workers than two cores. Tests of one file share a worker and its
+# servers.
 test: $(COMPLETE)
-	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses=5 --dist=loadfile --no-loadscope-reorder
 
 # Run the tests that failed last once more, one after the other.
 test-failed: $(COMPLETE)
