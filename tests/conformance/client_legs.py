@@ -20,19 +20,9 @@ from .node import LATEST, REPOSITORY, NotInstalled, installed, node
 
 __all__ = ("CLIENT_LEGS", "UNDECLARED", "run_client_leg", "run_client_legs")
 
-#: Scenarios of `--suite all` that no requirement set has: they are run one by one, because the
-#: other 42 would start a process each for what a requirement set has run at the same revision.
-OTHERS = (
-    "auth/2025-03-26-oauth-metadata-backcompat",
-    "auth/2025-03-26-oauth-endpoint-fallback",
-    "sep-2640-client-no-prefetch",
-    "sep-2640-client-verify-digest",
-    "sep-2640-client-verify-size",
-    "sep-2640-client-verify-frontmatter",
-)
 CLIENT_LEGS = (
+    Leg(LATEST, ("--suite", "all")),
     *(leg_of(each) for each in reversed(REVISIONS)),
-    *(Leg(LATEST, ("--scenario", each)) for each in OTHERS),
 )
 #: Scenarios of extensions that the client does not declare. They fail, or skip all of their checks.
 UNDECLARED = {
