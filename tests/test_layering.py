@@ -92,7 +92,8 @@ BROAD_EXCEPTS = {
     "plexus.storage.daemon_threads": (1, "the error is raised to the caller of the thread"),
     "substrate.cli.event_loop": (1, "an interrupt closes the loop, and is raised again"),
     "substrate.run_store.flush_writer": (1, "a defect in one flush must not end recording"),
-    "plexus.runtime.pump": (5, "the boundary where an exception becomes a terminal"),
+    "plexus.runtime.pump": (6, "the boundary where an exception becomes a terminal"),
+    "activations.gateway.calls": (1, "a session is released, and the exception raised again"),
     "plexus.registry.plugins": (
         2,
         "a plugin's module may raise anything while it is imported",

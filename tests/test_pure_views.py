@@ -39,11 +39,13 @@ READING: dict[type, set[str]] = {
         "fetch",
         "find",
         "find_by_key",
+        "find_running",
         "list_active",
         "list_for",
         "list_kept",
         "peek",
         "running",
+        "started_after",
     },
     Plexus: {
         "activations",
@@ -167,6 +169,7 @@ ATTRIBUTES = {
     "name",
     "page_url",
     "payloads",
+    "pending",
     "questions",
     "retention_s",
     "runs",
@@ -183,11 +186,13 @@ LIVE_TYPES = {"LocalRun", "Plexus", "Reader", "Run", "RunLog", "Runs"}
 LIVE_PARTS = LIVE_NAMES | {
     "find",
     "find_run_to_control",
+    "find_running",
     "list_active",
     "list_for",
     "list_kept",
     "questions",
     "running",
+    "started_after",
 }
 
 
