@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # it imports this module
 
 __all__ = ("Flush", "Segment", "json_rows")
 
+#: The place of the arguments and of the summary in the row of a run.
+_CALL: Final = 13
 #: The items of one statement have at most this size, which bounds the memory of the database.
 MAX_CHUNK_BYTES: Final = 8 * 1024 * 1024
 
@@ -75,13 +77,15 @@ class Flush:
         "_groups",
         "_inserts",
         "_questions",
+        "_repeated",
+        "_short",
+        "_short_groups",
         "_short_rows",
         "_short_runs",
         "_updates",
         "ended",
         "entries",
         "offset",
-        "short",
         "size",
         "waiting",
     )
@@ -89,10 +93,14 @@ class Flush:
     def __init__(self, offset: float) -> None:
         #: The offset of the wall clock from the monotonic clock.
         self.offset = offset
-        #: Runs that have started and ended since the last flush, whose items are in their rows.
-        self.short: list[tuple[Group, list[LocalRun]]] = []
+        #: Runs that have started and ended since the last flush, whose items are in their rows:
+        #: those without a row, the number of all, their rows, and the rows of their groups.
+        self._short: list[tuple[Group, list[LocalRun]]] = []
         self._short_runs = 0
-        self._short_rows: list[tuple[Any, ...]] | None = None
+        self._short_rows: list[tuple[Any, ...]] = []
+        self._short_groups: dict[int, list[Any]] = {}
+        #: Number of rows at the beginning that are written for the second time.
+        self._repeated = 0
         self._groups: dict[int, list[Any]] = {}
         self._inserts: list[tuple[Any, ...]] = []
         self._updates: list[tuple[Any, ...]] = []
@@ -113,7 +121,8 @@ class Flush:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to write."""
-        return not (self.short or self._inserts or self._updates or self._chunks or self._questions)
+        has_rows = bool(self._short_runs or self._inserts or self._updates)
+        return not (has_rows or self._chunks or self._questions)
 
     @property
     def runs(self) -> int:
@@ -141,9 +150,24 @@ class Flush:
 
     def add_short(self, runs: list[tuple[Group, list[LocalRun]]]) -> None:
         """Add runs that have ended and have no cursor, by their groups."""
-        self.short = runs
-        self._short_runs = sum(len(members) for _, members in runs)
+        self._short = runs
+        self._short_runs += sum(len(members) for _, members in runs)
+        self._short_groups |= {group.number: group.row for group, _ in runs}
         self.ended |= bool(runs)
+
+    def repeat_short(self, failed: Flush) -> None:
+        """Add the short runs of a flush that was given up, without their calls. Only once each."""
+        rows, groups = failed.short_rows()
+        self._short_rows += [(*row[:_CALL], "", "", *row[_CALL + 2 :]) for row in rows]
+        self._repeated = len(self._short_rows)
+        self._short_runs += len(rows)
+        self._short_groups |= groups
+        self.ended |= bool(rows)
+
+    def short_rows(self) -> tuple[list[tuple[Any, ...]], dict[int, list[Any]]]:
+        """Return the rows of short runs that are written for the first time, and their groups."""
+        self._make_short_rows()
+        return self._short_rows[self._repeated :], self._short_groups
 
     def update(
         self,
@@ -201,8 +225,9 @@ class Flush:
 
         `process` has the values of the columns project, process, pid and host.
         """
-        if self.short:
-            self._write_short(tx, process)
+        if self._short_runs:
+            self._make_short_rows()
+            self._write_inserts(tx, process, self._short_rows, self._short_groups)
         if self._inserts:
             self._write_inserts(tx, process, self._inserts, self._groups)
         fenced: set[int] = set()
@@ -221,13 +246,17 @@ class Flush:
             _write_question(tx, run, request, row)
         return fenced
 
-    def _write_short(self, tx: Transaction, process: tuple[Any, ...]) -> None:
-        if self._short_rows is None:  # a unit of work may run more than once
-            self._short_rows = [
-                _short_row(run, group) for group, members in self.short for run in members
-            ]
-        groups = {group.number: group.row for group, _ in self.short}
-        self._write_inserts(tx, process, self._short_rows, groups)
+    def _make_short_rows(self) -> None:
+        """Make the rows of short runs, and release each run.
+
+        Otherwise the event loop would free thousands of runs together, which it last used a long
+        time ago: calls took 3 % longer.
+        """
+        for group, members in self._short:
+            members.reverse()
+            while members:
+                self._short_rows.append(_short_row(members.pop(), group))
+        self._short = []
 
     def _restore(
         self, tx: Transaction, process: tuple[Any, ...], runs: Collection[int]

@@ -331,9 +331,9 @@ class Recorder:
 
     def on_given_up(self, flush: Flush) -> None:
         """Record the runs of a flush again without their items, which cannot be written."""
-        for group, members in flush.short:
-            for run in members:
-                flush.entries[run.id] = RunEntry(self, run, group, {})
+        if self._next is None:
+            self._next = Flush(WALL_OFFSET)
+        self._next.repeat_short(flush)
         for entry in flush.entries.values():
             # The arguments or the summary may be what cannot be stored.
             is_first = entry.described != ("", "")
