@@ -111,14 +111,14 @@ def read_parameters(
         if marker is not None:
             dependencies[name] = read_dependency(marker, subject, _injected_type)
             continue
-        type_ = _injected_type(name, hints)
-        if type_ is not None:
-            if type_ in injected:
+        wanted = _injected_type(name, hints)
+        if wanted is not None:
+            if wanted in injected:
                 raise RegistrationError(
-                    f"{subject}: is a second {type_.__name__} in addition to {injected[type_]!r}; "
-                    "remove one"
+                    f"{subject}: is a second {wanted.__name__} in addition to "
+                    f"{injected[wanted]!r}; remove one"
                 )
-            injected[type_] = name
+            injected[wanted] = name
             continue
         if name.startswith("_"):
             raise RegistrationError(

@@ -392,7 +392,7 @@ class Plexus:
             self.runs.notify_started(run, arguments, trace)
         if spec.context_name is not None:
             arguments[spec.context_name] = Context(self, run, parent)
-        if spec.start is None or not self.pump.starts(run, spec.start, arguments):
+        if spec.start is None or not self.pump.start_directly(run, spec.start, arguments):
             yields = spec.yields if spec.kind == "stream" else None
             self.pump.submit((run, spec.function, arguments, yields))
         return Call(run, 0, True, True)

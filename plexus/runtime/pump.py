@@ -138,8 +138,8 @@ class Pump:
             self._scheduled = True
             self._start_task()
 
-    def starts(self, run: LocalRun, start: Start, arguments: dict[str, Any]) -> bool:
-        """Return whether a function starts or ends a run without a task."""
+    def start_directly(self, run: LocalRun, start: Start, arguments: dict[str, Any]) -> bool:
+        """Start a run without a task, if its method can now. Returns whether it needs none."""
         try:
             return start(run, arguments)
         except Exception as error:  # noqa: BLE001 - as for a run with a task
